@@ -12,6 +12,7 @@ import os
 import select
 import selectors
 import socket
+import sys
 import weakref
 
 _inherited: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
@@ -30,7 +31,9 @@ def separate(loop: asyncio.AbstractEventLoop) -> None:
     _inherited.add(loop)
     selector: object = getattr(loop, "_selector", None)
     ends: list[object] = [getattr(loop, name, None) for name in ("_ssock", "_csock")]
-    if loop.is_closed() or not isinstance(selector, _EPOLL):
+    if sys.platform != "linux" or not isinstance(selector, selectors.EpollSelector):
+        return
+    if loop.is_closed():
         return
     for end, shared in zip(socket.socketpair(), ends, strict=True):
         if isinstance(shared, socket.socket):
@@ -48,9 +51,3 @@ def separate(loop: asyncio.AbstractEventLoop) -> None:
             except OSError:  # closed after the fork
                 continue
         os.dup2(own.fileno(), selector.fileno(), inheritable=False)
-
-
-# Only Linux has it.
-_EPOLL: tuple[type[selectors.BaseSelector], ...] = tuple(
-    filter(None, [getattr(selectors, "EpollSelector", None)])
-)
