@@ -34,14 +34,18 @@ class GentleClose:
         self._ask = ask
 
     def begin(self, now: float) -> None:
-        """Reject open requests, and interrupt the turn if one runs."""
+        """Interrupt the turn if one runs, and reject open requests.
+
+        The interrupt comes first: after a refused tool call, the model could complete the turn.
+        """
         self._outgoing.reject_all(SessionStopped)
-        self._incoming.refuse_all(now)
         if self._turns.is_idle or self._shutdown.input_ended:
+            self._incoming.refuse_all(now)
             self._shutdown.enter(ShutdownStep.DRAINING, now)
         else:
             self._shutdown.enter(ShutdownStep.INTERRUPTING, now)
             self._ask(INTERRUPT, _AND_THE_QUEUE, now)
+            self._incoming.refuse_all(now)
 
     def turn_ended(self, now: float) -> None:
         """Continue with the close after the interrupted turn ended, or interrupt the next turn."""

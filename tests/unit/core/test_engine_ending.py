@@ -521,3 +521,12 @@ def test_nothing_happens_after_the_end(end: Callable[[Engine], None]) -> None:
     ]
     assert later == [[]] * len(later)
     assert engine.next_deadline is None
+
+
+def test_the_turn_is_interrupted_before_its_open_requests_are_refused() -> None:
+    """Otherwise the model could complete the turn after a refused tool call."""
+    engine = running(incoming=cli.asking(can_use_tool=idle))
+    engine.send("k", "u", "go", 0.0)
+    feed(engine, 0.5, init(), cli.can_use_tool("p"))
+    kinds = [line["type"] for line in written(engine.close(1.0))]
+    assert kinds == ["control_request", "control_response"]
