@@ -422,6 +422,37 @@ def test_tools_are_objects_of_the_mcp_package() -> None:
     assert issubclass(official.ToolAnnotations, pydantic.BaseModel)
 
 
+def test_the_result_that_the_conversation_continues_from_is_the_last_one(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(place))
+    session, here = "11111111-1111-4111-8111-111111111111", str(place)
+    talk: list[tuple[str, str | None, str, Any]] = [
+        ("u1", None, "user", "go"),
+        ("a1", "u1", "assistant", [{"type": "tool_use", "id": "t1", "name": "A", "input": {}}]),
+        ("a2", "a1", "assistant", [{"type": "tool_use", "id": "t2", "name": "A", "input": {}}]),
+        ("r1", "a1", "user", [{"type": "tool_result", "tool_use_id": "t1", "content": "1"}]),
+        ("r2", "a2", "user", [{"type": "tool_result", "tool_use_id": "t2", "content": "2"}]),
+        ("a3", "r1", "assistant", [{"type": "text", "text": "done"}]),
+    ]
+    lines = [
+        {
+            "uuid": uuid,
+            "parentUuid": parent,
+            "type": role,
+            "sessionId": session,
+            "message": {"role": role, "content": content, "id": "m2" if uuid == "a3" else "m1"},
+        }
+        for uuid, parent, role, content in talk
+    ]
+    project = place / "projects" / official.project_key_for_directory(here)
+    project.mkdir(parents=True)
+    saved = "".join(json.dumps(line) + "\n" for line in lines)
+    (project / f"{session}.jsonl").write_text(saved, "utf-8")
+    found = [one.uuid for one in official.get_session_messages(session, here)]
+    assert found == ["u1", "a1", "a2", "r2", "r1", "a3"]
+
+
 def test_options_are_mutable_and_not_checked() -> None:
     options = official.ClaudeAgentOptions(max_turns="many")  # type: ignore[arg-type]  # not checked
     options.model = "other"
@@ -549,6 +580,8 @@ SHOWN = {
     + "test_a_title_is_not_looked_up_in_the_store",
     "`list_sessions()` and sessions whose prompts have no text": HERE
     + "test_a_session_without_text_is_not_listed",
+    "parallel tool calls in `get_session_messages()`": HERE
+    + "test_the_result_that_the_conversation_continues_from_is_the_last_one",
     "invalid options, such as a file that does not exist": "error_rejected_options.py",
     # Bridle's own API
     "system prompt": HERE + "test_a_prompt_has_no_id_and_the_system_prompt_is_empty",

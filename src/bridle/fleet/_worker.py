@@ -560,8 +560,7 @@ class _Term:
                     raise asyncio.CancelledError from None
                 log.warning("run %s: %s The worker tries again.", job.segment.run_id, error)
             except (StartError, ControlError, OptionsError, UsageError) as error:
-                # An error of `prepare`, or a decision about a call that does not wait, concerns one
-                # run. The others may well start.
+                # An error of `prepare`, or a call that does not wait, concerns one run only.
                 if not isinstance(error, UsageError) and getattr(error, "field", "") != _PREPARE:
                     self._failed_starts += 1
                 return store_outcome(failed_outcome(error))
