@@ -220,17 +220,17 @@ def test_a_policy_is_not_talked_around(
     assert results[4].endswith("Not here.")
 
 
-NO_RM = """
+ASKS_FOR_RM = """
 default = "allow"
 
 [[rule]]
 tool = "Bash"
 input.command = "rm *"
-decision = "deny"
+decision = "ask"
 """
 
 
-def test_a_command_that_a_policy_denies_does_not_run_in_disguise(
+def test_a_command_that_a_policy_asks_about_does_not_run_in_disguise(
     real_cli: Path, scripted_model: Models, tmp_path: Path
 ) -> None:
     work = tmp_path / "work"
@@ -245,7 +245,7 @@ def test_a_command_that_a_policy_denies_does_not_run_in_disguise(
     model = scripted_model(
         [*([tool_use("Bash", command=command)] for command in calls), [text("Done.")]]
     )
-    run = run_in(work, model, "--cli", str(real_cli), policy=NO_RM)
+    run = run_in(work, model, "--cli", str(real_cli), policy=ASKS_FOR_RM)
     assert (run.returncode, run.stdout) == (0, "Done.\n")
     assert (work / "victim").exists()
     assert run.stderr.count("✗ Bash denied") == len(calls)

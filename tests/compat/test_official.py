@@ -323,7 +323,7 @@ def test_a_deferred_call_is_discarded_or_runs_without_a_decision(place: Path) ->
 
     async def main() -> None:
         given: dict[str, Any] = {"allowed_tools": ["Bash"], "hooks": hooks("PreToolUse", defer)}
-        script = [[BASH], [text("done")], [BASH], repeat([text("done")])]
+        script: list[Any] = [[BASH], [text("done")], [BASH], repeat([text("done")])]
         async with connected(script, **given) as (client, model):
             *_, deferred = await ask(client)
             assert deferred.deferred_tool_use.name == "Bash"

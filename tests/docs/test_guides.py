@@ -41,7 +41,7 @@ def missing(text: str, *words: str) -> list[str]:
 def test_the_readme_shows_both_directions() -> None:
     """R440: a hook, a permission, a subscription and control, as code that runs."""
     shown = section("README.md", "Hooks, tools and control requests in one session")
-    assert missing(shown, "on_pre_tool_use", "on_can_use_tool", "subscribe()", "set_model(") == []
+    assert missing(shown, "PreToolUse", "on_can_use_tool", "subscribe()", "set_model(") == []
     assert "```python" in shown
 
 

@@ -652,7 +652,7 @@ def test_a_recovery_warns_once_of_a_spool_for_another_store(
             assert len(await bridle.Agent(cli_path=cli.path, store=store).recover(ID)) == 2
         logged = [one for one in caplog.records if other.path in one.getMessage()]
         # The session of the second step resumes the conversation, and warns too.
-        assert [one.module for one in logged] == ["recovering", "log_records"]
+        assert [one.module for one in logged] == ["store_loading", "log_records"]
         await store.aclose()
 
     run(main)

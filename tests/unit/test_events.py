@@ -28,7 +28,7 @@ from bridle.outcomes import Outcome, OutcomeReason
 
 LEVELS: dict[WarningLevel, set[str]] = {
     "debug": {"late_response", "stray_result", "unknown_message"},
-    "info": {"long_line", "missing_capabilities", "unknown_request"},
+    "info": {"long_line", "missing_capabilities", "unknown_request", "untested_version"},
     "warning": {
         "cost_unknown",
         "usd_limit_passed",

@@ -168,7 +168,7 @@ class Session(OperationGroups):
         if os.getpid() != self._planned_in:  # a forked child: its parent has the id of the session
             self._launch = self._plan_launch()
             self._engine.name_session(self._launch.session_id or "")
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         free_by = loop.time() + (self._sdk.wait or 0.0)
         spawn = await self._prepare() if self._has_to_load else self._spawn
         if self._journal is not None:

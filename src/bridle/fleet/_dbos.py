@@ -297,7 +297,7 @@ class Queue:
             found = connection.execute(query).fetchall()
         costs: dict[str, tuple[float, float]] = {}
         for one, at, attributes in found:
-            notes = attributes or {}
+            notes: dict[str, Any] = attributes or {}
             if cost := math.inf if notes.get(COST_UNKNOWN) else noted_cost(notes):
                 costs[one] = (at / 1000, cost)
         return costs

@@ -21,7 +21,8 @@ _BLOCK_TYPES = frozenset(
     {
         "text", "image", "document", "search_result", "container_upload", "compaction",
         "thinking", "redacted_thinking",
-        "tool_use", "tool_result", "tool_reference", "tool_search_tool_result",
+        "tool_use", "tool_result", "tool_reference",
+        "tool_addition", "tool_removal", "tool_search_tool_result",
         "server_tool_use", "web_search_tool_result", "web_fetch_tool_result",
         "code_execution_tool_result", "bash_code_execution_tool_result",
         "text_editor_code_execution_tool_result", "advisor_tool_result",

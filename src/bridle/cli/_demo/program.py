@@ -67,10 +67,11 @@ def order(article: str) -> int:
 
 @asynccontextmanager
 async def open_session(cli: CliOptions) -> AsyncGenerator[Session]:
+    blocking = Hook(guard, on_error="block")
     agent = Agent(
         cli=cli,
         tools=[order],  # a tool
-        hooks={"PreToolUse": [Hook(guard, on_error="block")]},  # a hook
+        hooks={"PreToolUse": [blocking]},
         on_can_use_tool=decide,  # a permission callback
     )
     async with agent.session() as session:

@@ -39,7 +39,7 @@ _TOKEN = re.compile("|".join(f"(?P<{tone}>{pattern})" for tone, pattern in _TOKE
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """Pauses in seconds: per line of code, after a result, and between words of the model."""
 
-    line: float = 0.22
+    line: float = 0.2
     look: float = 0.8
     word: float = 0.035
 
