@@ -80,6 +80,8 @@ _OPERATIONS: tuple[tuple[str, dict[str, object]], ...] = (
     ("initialize", {}),
 )
 _ERROR = BridleError("nobody reads")
+_HOLD = 10.0
+"""Seconds that an allow is held at most once no callback is running."""
 # Of a line that is too long to be kept, a longer id is not kept either (`_core/oversized.py`).
 _LONGEST_ID = 256
 
@@ -352,9 +354,14 @@ class Session:
             raise Finding(f"{late[:5]} passed their total and are open")
 
     def _settle(self) -> None:
-        """Finish every call; then each request of the CLI must have its answer."""
+        """Finish every call; then each request of the CLI must have its answer in time.
+
+        An allow waits for the hooks about the same tool call, which the CLI may never call.
+        """
         while self._calls:
             self._finish_call()
+        self.now += _HOLD
+        self._advance()
         if self._input_over or self.engine.lifecycle is not Lifecycle.RUNNING:
             return
         if self._asked:

@@ -697,7 +697,7 @@ class Engine:
         REQUEST: _on_request_overdue,
         UNSTARTED: lambda engine, key, now: engine._outgoing.give_up(key),
         CALL: lambda engine, call_id, now: engine._incoming.expired(call_id, now),
-        HOOK_CALL: lambda engine, id, now: engine._incoming.permission_hooks.expired(id),
+        HOOK_CALL: lambda engine, held, now: engine._incoming.permission_hooks.expired(*held),
         EARLY: lambda engine, _, now: engine._incoming.confirm(now),
         STEP: lambda engine, _, now: engine._shutdown.enter_next(now),
         RESUMED: _on_resumed_overdue,

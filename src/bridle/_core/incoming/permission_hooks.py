@@ -46,14 +46,13 @@ _NOT_CALLED = denial("the CLI has not called the hooks of the application")
 class _ToolCall(msgspec.Struct):
     """What is known about the hooks of one tool call."""
 
-    #: The callbacks that the CLI has called, and those that have answered.
+    #: The callbacks that the CLI has called.
     called: set[str]
-    answered: set[str]
+    #: The permission requests that wait and their answers, by the id of the call.
+    held: dict[int, tuple[Call, Answer]]
+    #: How many hook callbacks have not been answered. The CLI can call one twice.
+    running: int = 0
     is_blocked: bool = False
-    #: The callbacks that have to answer before an allow is sent.
-    needed: frozenset[str] = frozenset()
-    #: The permission request that waits, and its answer.
-    held: tuple[Call, Answer] | None = None
 
 
 class PermissionHooks:
@@ -70,19 +69,19 @@ class PermissionHooks:
     def answer(self, call: Call, answer: Answer, now: float) -> None:
         """Send the answer of a permission callback, or hold it until the hooks have answered."""
         tool_use_id: str | None = call.subject.tool_use_id
-        needed = self._plan.callbacks_for(PERMISSION_REQUEST, call.subject.tool_name)
-        if not needed or not tool_use_id or answer.payload.get("behavior") == "deny":
+        is_denied = answer.payload.get("behavior") == "deny"
+        if not tool_use_id or is_denied or not self._needed(call):
             self._table.answer(call.request_id, answer)
             return
         about = self._about(tool_use_id)
-        about.needed, about.held = needed, (call, answer)
+        about.held[call.call_id] = call, answer
         self._settle(tool_use_id, about, now)
 
-    def expired(self, tool_use_id: str) -> None:
+    def expired(self, tool_use_id: str, call_id: int) -> None:
         """Deny a held permission: the CLI has not called its hooks, or has not withdrawn it."""
         about = self._calls[tool_use_id]
-        call = self._take(about)
-        if call is None:
+        call, _ = about.held.pop(call_id)
+        if not self._is_open(call):
             return
         if not about.is_blocked:
             detail = f"the CLI has not called it within {_CLI_DELAY:g} s of the {call.who}"
@@ -96,13 +95,14 @@ class PermissionHooks:
         if run.event == PERMISSION_REQUEST and run.tool_use_id:
             about = self._about(run.tool_use_id)
             about.called.add(run.callback_id)
+            about.running += 1
             self._settle(run.tool_use_id, about, now)
 
     def answered(self, run: HookRun, now: float) -> None:
         """Note the answer of hooks, which was sent. Send the permission that waited for it."""
         if run.event == PERMISSION_REQUEST and run.tool_use_id:
             about = self._about(run.tool_use_id)
-            about.answered.add(run.callback_id)
+            about.running -= 1
             about.is_blocked = about.is_blocked or run.settled.refuses
             self._settle(run.tool_use_id, about, now)
 
@@ -110,46 +110,46 @@ class PermissionHooks:
         """Note that the CLI has withdrawn hooks. They can no longer let the call run."""
         if run.event == PERMISSION_REQUEST and run.tool_use_id:
             about = self._about(run.tool_use_id)
+            about.running -= 1
             about.is_blocked = True
             self._settle(run.tool_use_id, about, now)
 
     # -- the decision ------------------------------------------------------------------------------
 
     def _settle(self, tool_use_id: str, about: _ToolCall, now: float) -> None:
-        """Send the held allow if all hooks let the call run, or set the deadline of the CLI."""
-        token = (HOOK_CALL, tool_use_id)
-        if about.held is None:
-            return
-        if about.is_blocked or not about.needed <= about.called:
-            # After a block, the CLI withdraws the request, and gives the model the hook's reason.
-            if token not in self._deadlines:
-                self._deadlines.set(token, now + _CLI_DELAY)
-            return
-        self._deadlines.clear(token)
-        if about.needed <= about.answered:
-            answer = about.held[1]
-            call = self._take(about)
-            if call is not None:
-                self._table.answer(call.request_id, answer)
+        """Send the held allows if all hooks let the call run, or set the deadlines of the CLI."""
+        for call_id, (call, answer) in list(about.held.items()):
+            token = (HOOK_CALL, (tool_use_id, call_id))
+            if about.is_blocked or not self._needed(call) <= about.called:
+                # After a block, the CLI withdraws the request and tells the model the reason.
+                if token not in self._deadlines:
+                    self._deadlines.set(token, now + _CLI_DELAY)
+                continue
+            self._deadlines.clear(token)
+            if not about.running:
+                del about.held[call_id]
+                if self._is_open(call):
+                    self._table.answer(call.request_id, answer)
 
-    def _take(self, about: _ToolCall) -> Call | None:
-        """Return the held request. None if it was withdrawn, or the session is closing."""
-        if about.held is None:
-            return None
-        call, about.held = about.held[0], None
-        return call if self._table.open.get(call.request_id) is call else None
+    def _needed(self, call: Call) -> frozenset[str]:
+        """Return the callbacks that the CLI has to call before an allow is sent."""
+        return self._plan.callbacks_for(PERMISSION_REQUEST, call.subject.tool_name)
+
+    def _is_open(self, call: Call) -> bool:
+        """Return False if the request was withdrawn, or the session is closing."""
+        return self._table.open.get(call.request_id) is call
 
     def _about(self, tool_use_id: str) -> _ToolCall:
         about = self._calls.get(tool_use_id)
         if about is None:
-            about = self._calls[tool_use_id] = _ToolCall(set(), set())
-            if len(self._calls) > _MAX_KEPT:
+            if len(self._calls) >= _MAX_KEPT:
                 self._drop_oldest()
+            about = self._calls[tool_use_id] = _ToolCall(set(), {})
         return about
 
     def _drop_oldest(self) -> None:
-        """Forget a tool call that holds nothing. The table limits those that hold a request."""
+        """Forget a tool call without open requests. The table limits those that have some."""
         for tool_use_id, about in self._calls.items():
-            if about.held is None:
+            if not about.held and not about.running:
                 del self._calls[tool_use_id]
                 return

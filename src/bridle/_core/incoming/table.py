@@ -140,9 +140,9 @@ class OpenRequests:
         return self._by_call.pop(call_id, None)
 
     def cancel(self, call: Call, *, timed_out: bool = False) -> None:
-        """Cancel a call. Its request is still open."""
-        self.take(call.call_id)
-        self._emit(CancelCall(call.call_id, timed_out=timed_out))
+        """Cancel a call, unless it has finished. Its request is still open."""
+        if self.take(call.call_id) is not None:
+            self._emit(CancelCall(call.call_id, timed_out=timed_out))
 
     def drop(self, request_id: str) -> bool:
         """Remove a request and cancel its call. Return False if the request is not open."""

@@ -20,7 +20,7 @@ from tests.support.cli import (
 )
 
 from bridle import Allow, AllowAll, Block, Continue, Deny, Edit, EndTurn, HookOutput
-from bridle._core.actions import Call
+from bridle._core.actions import Call, CancelCall
 from bridle._core.engine import Engine
 from bridle._core.incoming.hook_plan import HookPlan
 from bridle.events import WarningKind
@@ -183,3 +183,72 @@ def test_many_calls_are_remembered_in_bounded_memory() -> None:
         call = only(Call, feed(engine, 1.0, line))[0].call_id
         finish(engine, call, None, 1.0)
     assert len(engine._incoming.permission_hooks._calls) == 4096
+
+
+def asked_again(engine: Engine, request_id: str = "q", now: float = 1.5) -> int:
+    """Send another permission request about the same tool call and return the id of its call."""
+    line = can_use_tool(request_id, input={"command": "ls"}, **USE)
+    return only(Call, feed(engine, now, line))[0].call_id
+
+
+def test_every_request_about_one_tool_call_is_answered_when_the_hooks_let_it_run() -> None:
+    engine = session()
+    finish(engine, permission(engine), Allow(), 1.0)
+    finish(engine, asked_again(engine), Allow(), 1.5)
+    answers = payloads(finish(engine, hooked(engine), Continue(), 3.0))
+    assert [(name, answers[name].get("behavior")) for name in answers] == [
+        ("h", None),
+        ("p", "allow"),
+        ("q", "allow"),
+    ]
+    assert engine.next_deadline is None
+
+
+def test_every_request_about_one_tool_call_has_its_own_deadline() -> None:
+    engine = session()
+    finish(engine, permission(engine), Allow(), 1.0)
+    finish(engine, asked_again(engine), Allow(), 5.0)
+    assert payloads(engine.advance(11.0)).keys() == {"p"}
+    assert payloads(engine.advance(15.0))["q"]["behavior"] == "deny"
+    assert engine.next_deadline is None
+
+
+def test_a_withdrawn_request_does_not_shorten_the_deadline_of_the_next() -> None:
+    engine = session()
+    finish(engine, permission(engine), Allow(), 1.0)
+    feed(engine, 2.0, withdrawal("p"))
+    finish(engine, asked_again(engine, "p", 9.0), Allow(), 9.0)
+    assert payloads(engine.advance(11.0)) == {}
+    assert payloads(engine.advance(19.0))["p"]["behavior"] == "deny"
+
+
+def test_an_allow_waits_for_every_run_of_the_hooks() -> None:
+    engine = session()
+    finish(engine, permission(engine), Allow(), 1.0)
+    first, second = hooked(engine, "h1"), hooked(engine, "h2")
+    assert payloads(finish(engine, first, Continue(), 3.0)).keys() == {"h1"}
+    assert payloads(finish(engine, second, Block("no"), 4.0)).keys() == {"h2"}
+    assert payloads(engine.advance(14.0))["p"]["behavior"] == "deny"
+
+
+@pytest.mark.parametrize("end", ["withdrawn", "closed", "stopped"])
+def test_a_callback_that_has_returned_is_not_cancelled(end: str) -> None:
+    engine = session()
+    finish(engine, permission(engine), Allow(), 1.0)
+    if end == "withdrawn":
+        actions = feed(engine, 2.0, withdrawal("p"))
+    else:
+        actions = engine.close(2.0) if end == "closed" else engine.stop(2.0)
+    assert only(CancelCall, actions) == []
+    assert payloads(actions).keys() == ({"p"} if end == "closed" else set())
+
+
+def test_a_hook_that_runs_is_not_forgotten_however_many_calls_follow() -> None:
+    engine = session()
+    running_hook = hooked(engine)
+    for number in range(4200):
+        line = hook_callback("other", input=ASKED, tool_use_id=f"other{number}")
+        finish(engine, only(Call, feed(engine, 3.0, line))[0].call_id, None, 3.0)
+    finish(engine, permission(engine, 4.0), Allow(), 4.0)
+    assert payloads(finish(engine, running_hook, None, 5.0)).keys() == {"h", "p"}
+    assert engine.next_deadline is None
