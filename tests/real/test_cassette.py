@@ -41,13 +41,18 @@ SHOP = """
 
     def options(cassette, model, tmp_path):
         cli = bridle.CliOptions(
-            cli_path=os.environ["SHOP_CLI"], cwd=tmp_path, env={**model.env, "MY_TOKEN": SECRET},
+            cli_path=os.environ["SHOP_CLI"], cwd=tmp_path,
+            env={**model.env, "MY_TOKEN": SECRET, "SEASON": os.environ.get("SEASON", "dry")},
+            settings={"cleanupPeriodDays": int(os.environ.get("DAYS", "30"))},
+            sandbox={"enabled": False, "autoAllowBashIfSandboxed": "AUTO" in os.environ},
             append_system_prompt=f"The key is {SECRET}.",
         )
         bidir = bridle.BidirOptions(
             mcp_servers={"shop": bridle.ToolServer([price])}, on_can_use_tool=decide
         )
-        return {"cli": cli, "sdk": bridle.SdkOptions(recorder=cassette), "bidir": bidir}
+        limits = bridle.Limits(turns=int(os.environ.get("TURNS", "8")))
+        sdk = bridle.SdkOptions(recorder=cassette, limits=limits)
+        return {"cli": cli, "sdk": sdk, "bidir": bidir}
 
     def test_price(cassette, scripted_model, tmp_path):
         calls = [tool_use("mcp__shop__price", article=name) for name in ("saddle", "girth")]
@@ -110,8 +115,12 @@ def test_a_test_is_recorded_once_and_replayed_without_a_cli(cli_path: str, shop:
         ),
         ({"PROMPT": "Hello?"}, "*prompt 1, message.content: recorded: *, now: ?Hello??*"),
         ({"PRICE": "8"}, "*answer to tools/call price for the server shop, *7*8*"),
+        ({"DAYS": "31"}, "*settings.cleanupPeriodDays at the start: recorded: 30, now: 31*"),
+        ({"AUTO": "1"}, "*settings.sandbox.autoAllowBashIfSandboxed *: false, now: true*"),
+        ({"SEASON": "wet"}, "*env_variables.SEASON at the start: *"),
+        ({"TURNS": "9"}, "*limits.turns at the start: recorded: 8, now: 9*"),
     ],
-    ids=["policy", "prompt", "tool"],
+    ids=["policy", "prompt", "tool", "settings", "sandbox", "env", "limits"],
 )
 def test_a_changed_program_fails_and_is_recorded_anew_on_demand(
     cli_path: str, shop: Shop, change: dict[str, str], said: str

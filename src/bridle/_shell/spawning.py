@@ -14,6 +14,7 @@ from bridle._option_checks import is_uuid
 from bridle._shell.actor import Actor
 from bridle._shell.config_directory import place_of
 from bridle._shell.known_secrets import KnownSecrets
+from bridle._shell.launch_facts import launch_facts
 from bridle._shell.locate import find_cli
 from bridle._shell.observing import traced
 from bridle._shell.parking import ParkedCli
@@ -50,7 +51,7 @@ class Spawner(Struct, frozen=True):
         factory = factory or partial(self._spawn_process, actor)
         recorder = cast("TransportRecorder | None", self.sdk.recorder)
         if recorder is not None:
-            about = {"argv": redact(self.launch.argv), "cwd": self.launch.cwd}
+            about = launch_facts(self.launch, self.sdk.limits)
             factory = recorder.wrap(factory, secrets=self.secrets.values, about=about)
         return factory(actor)
 

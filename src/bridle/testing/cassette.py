@@ -40,7 +40,8 @@ class Cassette:
     Sessions are replayed in the order in which they start.
 
     A replay needs no CLI. It compares the program with the recording and raises an error if they
-    differ (see :func:`bridle.testing.replaying.replay_transport`).
+    differ (see :func:`bridle.testing.replaying.replay_transport`). This includes the arguments of
+    the CLI, its settings with the sandbox, its environment, and the limits.
 
     Args:
         path: The file of the first session.

@@ -26,6 +26,9 @@ __all__ = ["Difference", "Normalize"]
 Normalize: TypeAlias = Callable[[JsonObject], JsonObject]
 """A function that removes values from a line that differ from run to run."""
 
+LAUNCH_FACTS = ("settings", "env_variables", "inherit_env", "limits")
+"""The facts at the start of a recording that are compared as JSON values."""
+
 _SHOWN = 120
 """How many characters of a value a difference shows."""
 
@@ -316,6 +319,23 @@ class Comparison:
         del self._left[index]
         self._names.learn(recorded, written)
         return self._compare(recorded, written) or self._out_of_order(index, written), True
+
+    def compare_launch(
+        self, recorded: Mapping[str, object], now: Mapping[str, object]
+    ) -> Difference | None:
+        """Compare those of :data:`LAUNCH_FACTS` that both have. An older recording has none."""
+        names = [name for name in LAUNCH_FACTS if name in recorded and name in now]
+        then, ours = (
+            {"type": "launch", **{name: one[name] for name in names}} for one in (recorded, now)
+        )
+        # A recording can also have masked names, so compare with the masked facts too.
+        if self._first(then, ours) is None:
+            return None
+        if (found := self._first(then, self._masked(ours))) is None:
+            return None
+        path, theirs, value = found
+        # Between the name of a variable and a colon: errors mask what follows `MY_TOKEN:`.
+        return Difference(what=f"{path} at the start", recorded=theirs, now=value)
 
     def missing(self) -> Difference | None:
         """Return the first recorded line that the client has not written."""

@@ -22,7 +22,8 @@ import msgspec
 from bridle._core import actions as act
 from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
-from bridle._core.launch import Launch, redact, secrets
+from bridle._core.launch import Launch, secrets
+from bridle._shell.launch_facts import launch_facts
 from bridle._shell.transport import Transport, TransportEvents
 from bridle.content import Content
 from bridle.errors import BridleError
@@ -238,8 +239,7 @@ class ReplayTransport:
         if not plans:
             return self.open(events)
         plan = cast("Launch", plans[0])
-        about = {"argv": redact(plan.argv), "cwd": plan.cwd}
-        return self.open(events, about=about, secrets=secrets(plan))
+        return self.open(events, about=launch_facts(plan), secrets=secrets(plan))
 
     def open(
         self,
@@ -251,8 +251,8 @@ class ReplayTransport:
         """Return a transport for a CLI with these facts.
 
         Args:
-            about: ``argv`` and ``cwd``, as in a recording. The arguments are compared. The
-                directory replaces the recorded one.
+            about: The facts about the CLI, as in a recording. Those that the recording has too are
+                compared, except ``cwd``, which replaces the recorded directory.
             secrets: Strings to mask in differences.
         """
         names = Names()
@@ -336,7 +336,8 @@ def replay_transport(
     The CLI's lines arrive in order. Each waits until the program has written the lines that the
     recorded program had written before it. Prompts, control requests, and responses to hooks,
     permission requests and tools are compared with the recording. Ids that are new in every run
-    are ignored.
+    are ignored. A query also compares the arguments of the CLI, its settings and its environment;
+    a cassette compares these and the limits of every session.
 
     At the first difference the replay ends like a CLI that crashes: it writes the difference to
     stderr and exits with 70, so an extra prompt fails at once. The end of the ``with`` block, or
@@ -351,7 +352,8 @@ def replay_transport(
             of the program. None waits without limit.
         normalize: Called with each line of the program and of the recording, as a JSON object,
             before they are compared. Use it to remove values that differ from run to run, such as
-            the time that a tool returns.
+            the time that a tool returns. Settings, environment and limits are an object with the
+            type ``launch``.
     """
     return ReplayTransport(
         recording, speed=speed, strict=strict, timeout=timeout, normalize=normalize
@@ -411,6 +413,7 @@ class _Replaying:
         for name, directory in live.items():
             if isinstance(was := then.get(name), str):
                 self._names.learn_directory(was, directory)
+        self._note(self._compared.compare_launch(noted, about))
         self._note(compare_arguments(recorded, now))
 
     def missing(self) -> Difference | None:
