@@ -129,7 +129,10 @@ class Pooled(InnerSession):
             loaded = await loaded_entries(store, session_id, directory, self._sdk.load_timeout)
             if loaded.entries:
                 return loaded.waiting
-        return await self._find_waiting()
+        try:
+            return await self._find_waiting()
+        finally:
+            self._lock.release()
 
     async def is_healthy(self) -> bool:
         """Return True if the CLI responds."""

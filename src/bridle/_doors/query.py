@@ -33,8 +33,8 @@ from bridle._shell.preflight import (
 )
 from bridle._shell.query_actor import Lines, QueryActor
 from bridle._shell.resuming import refuse_waiting, waiting_in_files
-from bridle._shell.session_locks import SessionLock
-from bridle._shell.spawning import Spawner, wait_for_lock
+from bridle._shell.session_locks import StartLock
+from bridle._shell.spawning import Spawner
 from bridle._shell.subscriptions import Closed, Queue
 from bridle._shell.transport import Transport, TransportEvents
 from bridle.content import Prompts
@@ -280,38 +280,37 @@ class _Plan:
             tools=tuple(wanted_tools(cli)),
         )
         self._engine = OneWayEngine(config, has_budget=budgeted is not cli)
-        self._waited: SessionLock | None = None
+        self._lock = StartLock()
 
     async def start(self) -> QueryActor:
         """Start the CLI on the running event loop."""
         sdk, cli = self._sdk, self._cli
-        loop, wait = running_loop(), sdk.wait or 0.0
-        free_by = loop.time() + wait
-        if sdk.runner is None and (cli.resume_session_id is not None or cli.continue_session):
-            refuse_waiting(await waiting_in_files(self._launch, cli, wait=wait))
-        actor = QueryActor(
-            self._engine,
-            QueryObserver(sdk.telemetry, clock=loop.time, model=self._cli.model),
-            listeners=Listeners(on_stderr=sdk.on_stderr, on_warning=sdk.on_warning),
-            redact=self._secrets.redact,
-        )
-        self._waited = await wait_for_lock(self._launch, free_by - loop.time())
         try:
+            if sdk.runner is None and (cli.resume_session_id is not None or cli.continue_session):
+                wait = sdk.wait or 0.0
+                refuse_waiting(await waiting_in_files(self._launch, cli, self._lock, wait=wait))
+            actor = QueryActor(
+                self._engine,
+                QueryObserver(sdk.telemetry, clock=running_loop().time, model=cli.model),
+                listeners=Listeners(on_stderr=sdk.on_stderr, on_warning=sdk.on_warning),
+                redact=self._secrets.redact,
+            )
             await actor.begin(self._spawn, self._input(actor), *self._warnings)
         finally:
-            self._release()
+            self._lock.release()
         return actor
 
-    def _release(self) -> None:
-        """Release the lock that the query has waited for."""
-        lock, self._waited = self._waited, None
-        if lock is not None:
-            lock.release()
-
     def _spawn(self, actor: Actor) -> Transport:
-        self._release()
         strict = not self._sdk.permissive_version_check
-        spawner = Spawner(self._cli, self._sdk, self._launch, self._secrets, self._engine, strict)
+        spawner = Spawner(
+            self._cli,
+            self._sdk,
+            self._launch,
+            self._secrets,
+            self._engine,
+            strict,
+            lock=self._lock,
+        )
         runner = cast("Runner | None", self._sdk.runner)
         if runner is None:
             return spawner.spawn(actor)

@@ -73,7 +73,7 @@ class Resumption(OneTurn):
 
     async def _find_waiting(self) -> PendingApproval | None:
         return await waiting_in_files(
-            self._launch, self._cli, must_exist=True, wait=self._sdk.wait or 0.0
+            self._launch, self._cli, self._lock, must_exist=True, wait=self._sdk.wait or 0.0
         )
 
     def _admit(self, waiting: PendingApproval | None) -> None:

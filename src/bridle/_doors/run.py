@@ -473,6 +473,11 @@ class StepRun(OneTurn):
             self._launch = structs.replace(self._launch, writes_id=None)
         return spawn
 
+    async def _wait_for_lock(self, seconds: float) -> None:
+        """Wait, except in a recovery, which has the lock."""
+        if self._leases is None:
+            await super()._wait_for_lock(seconds)
+
     async def aclose(self) -> None:
         """Shut down. Stop a turn that runs: one that is interrupted is not continued later."""
         await (self.stop() if self.is_in_turn else super().aclose())

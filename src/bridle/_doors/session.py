@@ -51,8 +51,8 @@ from bridle._shell.preflight import (
     settle_keywords,
 )
 from bridle._shell.resuming import refuse_waiting, waiting_in_files
-from bridle._shell.session_locks import SessionLock
-from bridle._shell.spawning import Spawner, wait_for_lock
+from bridle._shell.session_locks import StartLock
+from bridle._shell.spawning import Spawner, failing
 from bridle._shell.transport import Transport, TransportFactory
 from bridle._shell.turn import TurnState
 from bridle._shell.typed_output import OutputType
@@ -104,8 +104,6 @@ class Session(OperationGroups):
     _retry: Retry | None = None
     # For a pool, which starts processes before they are needed.
     _parked: ParkedCli | None = None
-    # The lock of a session that was in use, until its CLI starts.
-    _waited: SessionLock | None = None
 
     def __init__(
         self,
@@ -146,6 +144,7 @@ class Session(OperationGroups):
         self._engine = Engine(self._engine_config())
         self._made: Actor | None = None
         self._connecting = False
+        self._lock = StartLock()
         # The object that tools get as `ToolContext.session`. Weak, so that it can be collected.
         self._owner: Callable[[], object | None] = weakref.ref(self)
 
@@ -168,19 +167,15 @@ class Session(OperationGroups):
         if os.getpid() != self._planned_in:  # a forked child: its parent has the id of the session
             self._launch = self._plan_launch()
             self._engine.name_session(self._launch.session_id or "")
-        loop = running_loop()
-        free_by = loop.time() + (self._sdk.wait or 0.0)
-        spawn = await self._prepare() if self._has_to_load else self._spawn
-        if self._journal is not None:
-            self._journal.begin(self._launch)
-            if spawn == self._spawn:
-                await self._announce(self._journal.write_prompt)
-        if self._sdk.wait and spawn == self._spawn:
-            self._waited = await wait_for_lock(self._launch, free_by - loop.time())
         try:
+            spawn = await self._prepare() if self._has_to_load else self._spawn
+            if self._journal is not None:
+                self._journal.begin(self._launch)
+                if spawn == self._spawn:
+                    await self._announce(self._journal.write_prompt)
             await self._actor.start(spawn, *self._warnings)
         finally:
-            self._release()
+            self._lock.release()
 
     @property
     def _has_to_load(self) -> bool:
@@ -190,7 +185,8 @@ class Session(OperationGroups):
 
     async def _find_waiting(self) -> PendingApproval | None:
         """Return the call that waits in the CLI's own file of the conversation to resume."""
-        return await waiting_in_files(self._launch, self._cli, wait=self._sdk.wait or 0.0)
+        wait = self._sdk.wait or 0.0
+        return await waiting_in_files(self._launch, self._cli, self._lock, wait=wait)
 
     def _admit(self, waiting: PendingApproval | None) -> None:
         """Raise ApprovalPending if a call of the conversation to resume waits for approval."""
@@ -203,6 +199,8 @@ class Session(OperationGroups):
         """
         cli, named, store = self._cli, self._cli.cli_path, self._actor.store
         is_real = self._bidir.transport_factory is None and not self._sdk.skip_version_check
+        loop, wait = asyncio.get_running_loop(), self._sdk.wait or 0.0
+        free_by = loop.time() + wait
         try:
             if store is None:
                 self._admit(await self._find_waiting())
@@ -214,15 +212,12 @@ class Session(OperationGroups):
                     continues=cli.continue_session,
                     cli_path=path,
                     admit=self._admit,
-                    wait=self._sdk.wait or 0.0,
+                    wait=wait,
                 )
+                if wait:
+                    await self._wait_for_lock(free_by - loop.time())
         except StartError as error:
-            failure = error  # the actor reports it like one of the CLI
-
-            def spawn(_: Actor) -> Transport:
-                raise failure
-
-            return spawn
+            return failing(error)  # the actor reports it like one of the CLI
         except BaseException:
             await self.stop()
             raise
@@ -236,17 +231,22 @@ class Session(OperationGroups):
             self._engine.name_session(self._launch.session_id)
         return self._spawn
 
-    def _release(self) -> None:
-        """Release the lock that the session has waited for."""
-        lock, self._waited = self._waited, None
-        if lock is not None:
-            lock.release()
+    async def _wait_for_lock(self, seconds: float) -> None:
+        """Lock the conversation of the store on this machine, unless a process has it already."""
+        session_id = self._launch.writes_id
+        if session_id and self._parked is None and self._bidir.transport_factory is None:
+            await self._lock.take(self._launch, session_id, seconds)
 
     def _spawn(self, actor: Actor) -> Transport:
-        self._release()
         factory = cast("TransportFactory | None", self._bidir.transport_factory)
         spawner = Spawner(
-            self._cli, self._sdk, self._launch, self._secrets, self._engine, parked=self._parked
+            self._cli,
+            self._sdk,
+            self._launch,
+            self._secrets,
+            self._engine,
+            parked=self._parked,
+            lock=self._lock,
         )
         return spawner.spawn(actor, factory)
 

@@ -29,7 +29,7 @@ from bridle._shell import tree as trees
 from bridle._shell.config_directory import CliPlace, place_of
 from bridle._shell.forked_loops import separate
 from bridle._shell.pipes import InputPipe, OutputPipe, StderrLines, weakly
-from bridle._shell.session_locks import SessionLocks
+from bridle._shell.session_locks import SessionLocks, StartLock
 from bridle._shell.tasks import StartedCoroutine
 from bridle._shell.transport import TransportEvents
 from bridle._shell.tree import MARK, SIGKILL, Tree, labelled, remove_directory
@@ -85,8 +85,11 @@ class CliProcess:
         *,
         environ: Mapping[str, str] = os.environ,
         loop: asyncio.AbstractEventLoop | None = None,
+        lock: StartLock | None = None,
     ) -> CliProcess:
         """Start the CLI with the arguments, environment and files of ``launch``.
+
+        The process takes over what ``lock`` holds.
 
         Raises:
             SpawnError: the process could not be started. Nothing is left of it.
@@ -95,7 +98,7 @@ class CliProcess:
         """
         loop = loop or asyncio.get_running_loop()
         try:
-            resources = _start(executable, launch, environ, loop)
+            resources = _start(executable, launch, environ, loop, lock)
         except OSError as error:
             raise SpawnError(_reason(error, launch.user), error.errno) from error
         except ValueError as error:  # an invalid argument, for example one with a NUL
@@ -381,13 +384,17 @@ def _close_files(files: Iterable[IO[bytes]], loop: asyncio.AbstractEventLoop | N
 
 
 def _start(
-    executable: str, launch: Launch, environ: Mapping[str, str], loop: asyncio.AbstractEventLoop
+    executable: str,
+    launch: Launch,
+    environ: Mapping[str, str],
+    loop: asyncio.AbstractEventLoop,
+    lock: StartLock | None,
 ) -> _Resources:
     place = place_of(launch, environ)
     account = place.account
     tree = Tree(os.urandom(16).hex())
     directory = launch.directory
-    locks = SessionLocks(place)
+    locks = (lock and lock.hand_over()) or SessionLocks(place)
     try:
         if launch.writes_id is not None:
             locks.take(launch.writes_id)

@@ -10,8 +10,7 @@ import asyncio
 import mmap
 import os
 import time
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,10 @@ from bridle._core.transcripts import entries_of_bytes, objects_of_bytes
 from bridle._core.versions import Version
 from bridle._option_checks import is_uuid
 from bridle._raw_line import JsonObject
-from bridle._shell.config_directory import CliPlace, place_of, working_directory
+from bridle._shell.config_directory import place_of, working_directory
 from bridle._shell.locate import find_cli, version_of
 from bridle._shell.permission_results import serialise_permission
-from bridle._shell.session_locks import CannotLock, lock_session, lock_when_free
+from bridle._shell.session_locks import StartLock
 from bridle._shell.store_loading import naming_session
 from bridle._shell.transcript_files import SUFFIX, TranscriptFiles
 from bridle._shell.values import describe_error
@@ -59,12 +58,13 @@ def stamped(outcome: Outcome[Any]) -> Outcome[Any]:
 
 
 async def waiting_in_files(
-    launch: Launch, cli: CliOptions, *, must_exist: bool = False, wait: float = 0.0
+    launch: Launch, cli: CliOptions, lock: StartLock, *, must_exist: bool = False, wait: float = 0.0
 ) -> PendingApproval | None:
     """Return the call that waits in the conversation that a CLI without a store is to resume.
 
-    The conversation is locked meanwhile, so that no other program changes it. ``wait`` is how many
-    seconds to wait while another program has it.
+    The conversation is locked first, and stays locked: release ``lock``, or start the CLI with it.
+    ``wait`` is how many seconds to wait while another program has the conversation. Not locked are
+    a conversation that the CLI only copies, and several that have the same title.
 
     Raises:
         SessionNotFoundError: there is no transcript, and ``must_exist`` is True.
@@ -72,17 +72,26 @@ async def waiting_in_files(
         SessionLoadError: the transcript cannot be read.
     """
     place, loop = place_of(launch), asyncio.get_running_loop()
+    free_by = loop.time() + wait
+    is_written = not cli.fork_session and not cli.no_session_persistence
+    locked: str | None = None
     with naming_session(cli.resume_session_id or ""):
-        found = await loop.run_in_executor(
-            None, _transcripts, place.config, working_directory(launch), cli.resume_session_id
-        )
+        while True:
+            found = await loop.run_in_executor(
+                None, _transcripts, place.config, working_directory(launch), cli.resume_session_id
+            )
+            session_id = launch.writes_id or (found[0].stem if len(found) == 1 else None)
+            if not is_written or session_id in (None, locked):
+                break
+            # The program that had the lock may have changed which conversation is the last one.
+            await lock.take(launch, session_id, free_by - loop.time())
+            locked = session_id
         if must_exist and not any(map(os.path.exists, found)):
             raise SessionNotFoundError(Path(cli.resume_session_id or "").stem)
-        async with _locked(place, None if cli.fork_session else launch.writes_id, wait):
-            for path in found:
-                waiting = await loop.run_in_executor(None, waiting_in_file, path)
-                if waiting is not None:
-                    return waiting
+        for path in found:
+            waiting = await loop.run_in_executor(None, waiting_in_file, path)
+            if waiting is not None:
+                return waiting
     return None
 
 
@@ -102,22 +111,6 @@ def _transcripts(config: str, cwd: str, named: str | None) -> list[Path]:
     else:
         ids = [one.session_id for one in here.list(None, 0) if one.custom_title == named]
     return [path for one in ids if (path := here.path(one)) is not None]
-
-
-@asynccontextmanager
-async def _locked(place: CliPlace, session_id: str | None, wait: float) -> AsyncGenerator[None]:
-    """Lock a session of this machine, if its id is known and the directory supports locks."""
-    lock = None
-    if session_id is not None and is_uuid(session_id):
-        if wait > 0:
-            lock = await lock_when_free(place.config, session_id, place.account, wait)
-        with suppress(CannotLock):  # the start of the CLI warns about it
-            lock = lock or lock_session(place.config, session_id, place.account)
-    try:
-        yield
-    finally:
-        if lock is not None:
-            lock.release()
 
 
 def waiting_in_file(path: Path) -> PendingApproval | None:

@@ -16,10 +16,11 @@ import subprocess
 from errno import EACCES
 from threading import Lock
 
+from bridle._core.launch import Launch
 from bridle._option_checks import is_uuid
 from bridle._shell.accounts import Account
 from bridle._shell.byte_locks import lock_byte
-from bridle._shell.config_directory import CliPlace
+from bridle._shell.config_directory import CliPlace, place_of
 from bridle.errors import SessionInUseError
 
 _NAME = "bridle-sessions.lock"
@@ -166,28 +167,6 @@ def lock_session(config: str, session_id: str, account: Account | None = None) -
     return SessionLock(file, session_id)
 
 
-async def lock_when_free(
-    config: str, session_id: str, account: Account | None, seconds: float
-) -> SessionLock | None:
-    """Lock a session of a CLI, and wait up to ``seconds`` while another session has the lock.
-
-    The arguments are those of `lock_session`. Return None if it was not free in time, or cannot be
-    locked.
-    """
-    loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
-    while True:
-        try:
-            return lock_session(config, session_id, account)
-        except CannotLock:
-            return None
-        except SessionInUseError:
-            left = end - loop.time()
-            if left <= 0:
-                return None
-        await asyncio.sleep(min(_PAUSE, left))
-
-
 class SessionLocks:
     """The locks of one CLI: the session that it writes, and those that it writes later."""
 
@@ -216,6 +195,51 @@ class SessionLocks:
         locks, self._locks = self._locks, {}
         for lock in locks.values():
             lock.release()
+
+
+class StartLock:
+    """The lock of a conversation until the CLI that resumes it has the lock.
+
+    It is taken before Bridle looks for a call that waits for approval, so that no other program
+    changes the conversation between this look and the start of the CLI.
+    """
+
+    def __init__(self) -> None:
+        self._locks: SessionLocks | None = None
+
+    async def take(self, launch: Launch, session_id: str, seconds: float) -> None:
+        """Lock a session, and wait up to ``seconds`` while it is in use. Release another one.
+
+        If the lock file cannot be used, this does nothing. The start of the CLI warns about it.
+
+        Raises:
+            SessionInUseError: it was not free in time.
+        """
+        self.release()
+        locks, loop = SessionLocks(place_of(launch)), asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while True:
+            try:
+                locks.take(session_id)
+            except SessionInUseError:
+                left = end - loop.time()
+                if left <= 0:
+                    raise
+            else:
+                self._locks = locks
+                return
+            await asyncio.sleep(min(_PAUSE, left))
+
+    def hand_over(self) -> SessionLocks | None:
+        """Return the locks, or None if there are none. The caller has to release them."""
+        locks, self._locks = self._locks, None
+        return locks
+
+    def release(self) -> None:
+        """Unlock the session, unless the lock was handed over. Can be called more than once."""
+        locks = self.hand_over()
+        if locks is not None:
+            locks.release()
 
 
 def _position(session_id: str) -> int:

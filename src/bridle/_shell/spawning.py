@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import cast
 
@@ -10,9 +11,7 @@ from msgspec import Struct
 
 from bridle._core.engine import Engine
 from bridle._core.launch import Launch, redact
-from bridle._option_checks import is_uuid
 from bridle._shell.actor import Actor
-from bridle._shell.config_directory import place_of
 from bridle._shell.known_secrets import KnownSecrets
 from bridle._shell.launch_facts import launch_facts
 from bridle._shell.locate import find_cli
@@ -21,14 +20,14 @@ from bridle._shell.parking import ParkedCli
 from bridle._shell.preflight import check_version
 from bridle._shell.process import CliProcess
 from bridle._shell.real_api import keep_on_loopback
-from bridle._shell.session_locks import SessionLock, SessionLocks, lock_when_free
+from bridle._shell.session_locks import SessionLocks, StartLock
 from bridle._shell.transport import (
     Transport,
     TransportEvents,
     TransportFactory,
     TransportRecorder,
 )
-from bridle.errors import SessionInUseError
+from bridle.errors import SessionInUseError, StartError
 from bridle.events import SdkWarning, WarningKind
 from bridle.options import CliOptions, SdkOptions
 
@@ -45,6 +44,8 @@ class Spawner(Struct, frozen=True):
     strict: bool = False
     #: A process that was started before, to use in place of a new one.
     parked: ParkedCli | None = None
+    #: The lock of the conversation to resume, for the process.
+    lock: StartLock | None = None
 
     def spawn(self, actor: Actor, factory: TransportFactory | None = None) -> Transport:
         """Start the CLI, or what ``factory`` makes in place of it. Record it if that is wanted."""
@@ -67,7 +68,7 @@ class Spawner(Struct, frozen=True):
         engine.describe(cli_path=path)
         if self.parked is None:
             launched = keep_on_loopback(path, self.traced_launch(actor), os.environ)
-            process = CliProcess.spawn(path, launched, events)
+            process = CliProcess.spawn(path, launched, events, lock=self.lock)
         else:
             process = self.parked.hand_over(events)
         if not self.cli.no_session_persistence:
@@ -87,17 +88,13 @@ class Spawner(Struct, frozen=True):
         return process
 
 
-async def wait_for_lock(launch: Launch, seconds: float) -> SessionLock | None:
-    """Wait up to ``seconds`` until the session of a launch is free, and lock it.
+def failing(error: StartError) -> Callable[[Actor], Transport]:
+    """Return a function that raises the error in place of starting a CLI."""
 
-    Release the lock immediately before the CLI is started, which locks the session itself. Return
-    None if there is nothing to wait for, or the time is up.
-    """
-    session_id = launch.writes_id
-    if session_id is None or not is_uuid(session_id) or seconds <= 0:
-        return None
-    place = place_of(launch)
-    return await lock_when_free(place.config, session_id, place.account, seconds)
+    def spawn(_: Actor) -> Transport:
+        raise error
+
+    return spawn
 
 
 def _lock(locks: SessionLocks, actor: Actor, session_id: str) -> None:

@@ -1,0 +1,272 @@
+"""A conversation is locked from the look for a waiting call until the end of the CLI."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.shell.test_approvals import CALLED, DEFERRED
+from tests.support.processes import open_descriptors
+from tests.support.stored import lines
+from tests.support.stores import run
+
+import bridle
+from bridle import Agent, SessionInUseError
+from bridle._shell import resuming, session_locks
+from bridle._shell.session_locks import SessionLock, lock_session
+from bridle.approvals import PendingApproval
+from bridle.errors import ApprovalPending
+from bridle.sessions import MemoryStore
+from bridle.testing import FakeCli
+
+WAIT = 60.0
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from bridle._shell.session_locks import lock_session
+lock = lock_session(sys.argv[1], sys.argv[2])
+print("locked", flush=True)
+added = sys.stdin.read()
+if added:
+    path = Path(sys.argv[3])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(added)
+"""
+
+
+class Place:
+    """A conversation of the fake CLI, and the means to use it elsewhere."""
+
+    def __init__(self, cli: FakeCli, path: Path) -> None:
+        self.cli = cli
+        self.config = str(path / "config")
+        self.options: dict[str, Any] = {"cli_path": cli.path, "cwd": str(path)}
+        self.agent = Agent(**self.options)
+
+    async def begin(self) -> None:
+        """Have the first turn."""
+        self.id = (await self.agent.run("SAY One.")).session_id or ""
+        (self.path,) = Path(self.config).rglob(f"{self.id}.jsonl")
+
+    def in_use(self) -> subprocess.Popen[str]:
+        """Start another program that has the conversation until its input ends.
+
+        It adds its input to the transcript.
+        """
+        command = [sys.executable, "-c", PROGRAM, self.config, self.id, str(self.path)]
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        return process
+
+    def is_free(self) -> bool:
+        """Return True if nobody has the conversation."""
+        try:
+            lock_session(self.config, self.id).release()
+        except SessionInUseError:
+            return False
+        return True
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "config"))
+    with FakeCli.auto(transcripts=True) as cli:
+        yield Place(cli, tmp_path)
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set when a session has tried to lock a conversation that is in use."""
+    event, lock = asyncio.Event(), session_locks.lock_session
+
+    def watched(*arguments: Any) -> SessionLock:
+        try:
+            return lock(*arguments)
+        except SessionInUseError:
+            event.set()
+            raise
+
+    monkeypatch.setattr(session_locks, "lock_session", watched)
+    return event
+
+
+async def in_session(agent: Agent, **chosen: Any) -> str:
+    async with agent.session(**chosen) as session:
+        return (await (await session.send_user_message("SAY Two."))).text
+
+
+async def in_run(agent: Agent, **chosen: Any) -> str:
+    return (await agent.run("SAY Two.", **chosen)).text
+
+
+async def in_query(agent: Agent, **chosen: Any) -> str:
+    stream = agent.query("SAY Two.", **chosen)
+    return "".join([m.text async for m in stream if isinstance(m, bridle.AssistantMessage)])
+
+
+Door = Callable[..., Coroutine[Any, Any, str]]
+DOORS = pytest.mark.parametrize("door", [in_session, in_run, in_query])
+CHOSEN = pytest.mark.parametrize("by_id", [True, False], ids=["by id", "the last one"])
+
+
+def choice(place: Place, *, by_id: bool) -> dict[str, Any]:
+    return {"resume_session_id": place.id} if by_id else {"continue_session": True}
+
+
+@DOORS
+@CHOSEN
+def test_it_waits_for_another_program(
+    place: Place, refused: asyncio.Event, door: Door, *, by_id: bool
+) -> None:
+    async def main() -> None:
+        await place.begin()
+        chosen = choice(place, by_id=by_id)
+        with place.in_use() as other:
+            before = len(place.cli.runs)
+            with pytest.raises(SessionInUseError) as caught:
+                await door(place.agent, **chosen)
+            assert caught.value.session_id == place.id
+            assert len(place.cli.runs) == before, "no CLI was started"
+            refused.clear()
+            waiting = asyncio.create_task(door(place.agent, **chosen, wait=WAIT))
+            await refused.wait()
+            await asyncio.to_thread(other.communicate)
+            assert await waiting == "Two."
+        assert place.is_free()
+
+    run(main)
+
+
+@DOORS
+@pytest.mark.parametrize("is_new", [False, True], ids=["old file", "new file"])
+def test_a_call_that_was_deferred_meanwhile_is_found(
+    place: Place, refused: asyncio.Event, door: Door, *, is_new: bool
+) -> None:
+    """The other program may have had no turn yet when the wait begins."""
+
+    async def main() -> None:
+        await place.begin()
+        if is_new:
+            place.path.unlink()
+        with place.in_use() as other:
+            before = len(place.cli.runs)
+            waiting = asyncio.create_task(door(place.agent, resume_session_id=place.id, wait=WAIT))
+            await refused.wait()
+            await asyncio.to_thread(other.communicate, lines(CALLED, DEFERRED).decode())
+            with pytest.raises(ApprovalPending) as caught:
+                await waiting
+            assert caught.value.tool_use_id == "toolu_1"
+            assert len(place.cli.runs) == before, "no CLI was started"
+        assert place.is_free()
+
+    run(main)
+
+
+@DOORS
+@CHOSEN
+@pytest.mark.parametrize("wait", [None, WAIT])
+def test_nobody_gets_the_conversation_between_the_look_and_the_start(
+    place: Place, monkeypatch: pytest.MonkeyPatch, door: Door, wait: float | None, *, by_id: bool
+) -> None:
+    """Two programs that wait: the second one gets it when the CLI of the first has ended."""
+    release = SessionLock.release
+    seen: list[int] = []
+
+    def taken_by_another(lock: SessionLock) -> None:
+        release(lock)
+        with contextlib.suppress(SessionInUseError):
+            release(lock_session(place.config, place.id))
+            seen.append(len(place.cli.runs))
+
+    async def main() -> None:
+        await place.begin()
+        before = len(place.cli.runs)
+        with monkeypatch.context() as patch:
+            patch.setattr(SessionLock, "release", taken_by_another)
+            assert await door(place.agent, **choice(place, by_id=by_id), wait=wait) == "Two."
+        assert seen
+        assert set(seen) == {before + 1}
+
+    run(main)
+
+
+def test_a_decision_about_a_call_of_a_conversation_in_use_starts_nothing(place: Place) -> None:
+    async def main() -> None:
+        await place.begin()
+        with place.path.open("ab") as file:
+            file.write(lines(CALLED, DEFERRED))
+        pending = resuming.waiting_in_file(place.path)
+        assert pending is not None
+        with place.in_use():
+            before = len(place.cli.runs)
+            with pytest.raises(SessionInUseError):
+                await place.agent.resume(pending, bridle.Allow())
+            assert len(place.cli.runs) == before, "no CLI was started"
+        assert place.is_free()
+
+    run(main)
+
+
+@pytest.mark.parametrize("has_store", [False, True])
+def test_a_wait_that_is_cancelled_leaves_nothing(
+    place: Place, refused: asyncio.Event, *, has_store: bool
+) -> None:
+    async def main() -> None:
+        await place.begin()
+        store = MemoryStore() if has_store else None
+        with place.in_use():
+            before, tasks = open_descriptors(), asyncio.all_tasks()
+            session = bridle.Session(
+                **place.options, store=store, resume_session_id=place.id, wait=WAIT
+            )
+            waiting = asyncio.create_task(session.connect())
+            await refused.wait()
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert session.lifecycle.value == "stopped"
+            assert asyncio.all_tasks() == tasks
+            assert open_descriptors() == before
+        assert place.is_free()
+
+    run(main)
+
+
+@pytest.mark.parametrize("door", [in_session, in_query])
+def test_a_look_that_is_cancelled_unlocks_the_conversation(
+    place: Place, monkeypatch: pytest.MonkeyPatch, door: Door
+) -> None:
+    async def main() -> None:
+        await place.begin()
+        loop = asyncio.get_running_loop()
+        begun, end, look = asyncio.Event(), threading.Event(), resuming.waiting_in_file
+
+        def slow(path: Path) -> PendingApproval | None:
+            loop.call_soon_threadsafe(begun.set)
+            end.wait()
+            return look(path)
+
+        monkeypatch.setattr(resuming, "waiting_in_file", slow)
+        looking = asyncio.create_task(door(place.agent, resume_session_id=place.id))
+        await begun.wait()
+        assert not place.is_free()
+        looking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await looking
+        end.set()
+        assert place.is_free()
+
+    run(main)
