@@ -185,7 +185,7 @@ def disconnect() -> Reply:
 def refusal(said: str = "") -> Reply:
     """Return a refusal, after this text.
 
-    After a refusal, CLI 2.1.325 sends the model another request, which takes another turn of the
+    After a refusal, CLI 2.1.326 sends the model another request, which takes another turn of the
     script. CLI 2.1.197 ends the turn. `repeat(refusal())` works with both.
     """
     return Reply(blocks=(text(said),) if said else (), stop_reason="refusal")
