@@ -7,6 +7,7 @@ when the recording is written, and the values of variables are replaced here.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 
@@ -48,7 +49,8 @@ def _settings(launch: Launch) -> dict[str, object]:
     """Return the settings that the program passes to the CLI, including the sandbox."""
     texts = [file.content for file in launch.files if file.token == f"\0{_SETTINGS}"]
     try:
-        if path := named_documents(launch).get(_SETTINGS):
+        path = named_documents(launch).get(_SETTINGS)
+        if path is not None and os.path.isfile(path):  # a pipe can be read only once
             with open(path, "rb") as file:
                 texts.append(file.read())
         settings: object = msgspec.json.decode(texts[0]) if texts else {}
@@ -86,4 +88,4 @@ def _checksum(value: str) -> str:
 
     It has no salt, so further recordings of the same value reveal no further bits.
     """
-    return hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()[:4]
+    return hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:4]
