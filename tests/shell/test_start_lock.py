@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import subprocess
 import sys
 import threading
@@ -146,6 +147,25 @@ def test_it_waits_for_another_program(
             await asyncio.to_thread(other.communicate)
             assert await waiting == "Two."
         assert place.is_free()
+
+    run(main)
+
+
+@DOORS
+def test_a_conversation_with_a_title_is_locked_before_the_cli_starts(
+    place: Place, door: Door
+) -> None:
+    async def main() -> None:
+        await place.begin()
+        title = {"type": "custom-title", "customTitle": "orders", "sessionId": place.id}
+        with place.path.open("a") as file:
+            file.write(json.dumps(title) + "\n")
+        with place.in_use():
+            before = len(place.cli.runs)
+            with pytest.raises(SessionInUseError) as caught:
+                await door(place.agent, resume_session_id="orders")
+            assert caught.value.session_id == place.id
+            assert len(place.cli.runs) == before, "no CLI was started"
 
     run(main)
 
