@@ -9,7 +9,7 @@ LONGER = {
     "_core/engine.py": 707,
     "_core/incoming/hook_run.py": 663,
     "_core/launch.py": 685,
-    "_core/turns.py": 647,
+    "_core/turns.py": 650,
     "_doors/pool_work.py": 692,
     "_doors/session.py": 718,
     "_shell/actor.py": 700,

@@ -349,7 +349,7 @@ def flood_of_hooks(world: World) -> bool | None:
     if world.engine.lifecycle is not Lifecycle.RUNNING:
         return False
     for _ in range(40):
-        world.cli.ask("hook", ("PreToolUse", "Stop", "UserPromptSubmit")[int(world.chance() * 3)])
+        world.cli.ask("hook", ("PreToolUse", "Stop", "PostToolUse")[int(world.chance() * 3)])
     return None
 
 

@@ -76,6 +76,10 @@ class Question(Struct):
     stage: int = 0
     #: One of them has deferred the tool.
     is_deferred: bool = False
+    #: The tool call that a permission and the hooks of PermissionRequest are about.
+    use: str = ""
+    #: The engine's last answer, in one word.
+    told: str = ""
 
 
 # ---------------------------------------------------------------- control
@@ -117,11 +121,12 @@ HOOK = (
     b'{"type":"control_request","request_id":"%(id)s","request":{"subtype":"hook_callback",'
     b'"callback_id":"%(callback)s","input":{"session_id":"s","hook_event_name":"%(event)s",'
     b'"prompt_id":"%(id)s","tool_name":"Bash","tool_input":{"command":"ls"},"prompt":"p",'
-    b'"message":"m"},"tool_use_id":"%(id)s"}}'
+    b'"message":"m"},"tool_use_id":"%(use)s"}}'
 )
 PERMISSION = (
     b'{"type":"control_request","request_id":"%s","request":{"subtype":"can_use_tool",'
-    b'"tool_name":"%s","input":{"command":"ls"},"description":"%s","permission_suggestions":[]}}'
+    b'"tool_name":"%s","input":{"command":"ls"},"description":"%s","tool_use_id":"%s",'
+    b'"permission_suggestions":[]}}'
 )
 ELICITATION = (
     b'{"type":"control_request","request_id":"%s","request":{"subtype":"elicitation",'

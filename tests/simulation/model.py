@@ -224,7 +224,7 @@ class Cli(Process):
                 return wire.HOOK_STOPPED
             runs = question.verdict == "go"
         if runs and chance() < 0.4:
-            runs = yield from self._permission()
+            runs = yield from self._permission(f"toolu_{number}")
         if runs:
             yield from self._run_tool(number)
         self.say(wire.TOOL_RESULT % number)
@@ -236,11 +236,15 @@ class Cli(Process):
                 return wire.HOOK_STOPPED
         return None
 
-    def _permission(self) -> Generator[None, None, bool]:
+    def _permission(self, use: str) -> Generator[None, None, bool]:
         tools = ("Bash", "Bash", "AskUserQuestion", "ExitPlanMode")
-        question = self.ask("permission", tool=tools[int(self._random() * len(tools))])
-        if self._hooks and self._random() < 0.2:
-            rival = self.ask("hook", "PermissionRequest")
+        question = self.ask("permission", tool=tools[int(self._random() * len(tools))], use=use)
+        way = self._random()
+        if self._hooks and way < 0.9:  # else it never calls the hooks
+            rival = self.ask("hook", "PermissionRequest", use=use)
+            if way < 0.1:
+                yield
+                self.withdraw(rival)
             self._waits_for = (question, rival)
             # The first decision wins, the other question is taken back.
             while not (question.verdict or rival.verdict in ("block", "end")):

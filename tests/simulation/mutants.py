@@ -325,6 +325,23 @@ class PermitsWhenTheCallbackFails(Mutant):
 
 
 @mutant
+class AllowsWhatAHookHasBlocked(Mutant):
+    """Sends the allow that waited for hooks although they have not let the call run."""
+
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        return [self._permit(action) for action in actions] if name == "advance" else actions
+
+    def _permit(self, action: act.Action) -> act.Action:
+        response = _response_in(action)
+        answer = {} if response is None else response.get("response", {})
+        blocked = "a hook of the application has blocked the call"
+        if response is None or blocked not in answer.get("message", ""):
+            return action
+        self.effects += 1
+        return _response({**response, "response": {"behavior": "allow", "updatedInput": {}}})
+
+
+@mutant
 class BlocksWhenAHookFails(Mutant):
     """Blocks although the hook was registered to let the CLI go on."""
 

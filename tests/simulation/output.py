@@ -97,11 +97,16 @@ class Output:
         return self._serial
 
     def ask(
-        self, kind: str, about: str = "", instant: frozenset[str] = frozenset(), tool: str = "Bash"
+        self,
+        kind: str,
+        about: str = "",
+        instant: frozenset[str] = frozenset(),
+        tool: str = "Bash",
+        use: str = "",
     ) -> Question:
-        """Put a question of ``kind`` to the engine."""
+        """Put a question of ``kind`` to the engine, perhaps about a tool call."""
         name = f"q{self.next_id()}"
-        question = Question(name, kind, about, instant)
+        question = Question(name, kind, about, instant, use=use)
         request_id = name.encode()
         if kind == "hook":
             callback = CALLBACKS.get(about, b"hook_unknown")
@@ -109,9 +114,10 @@ class Output:
                 b"id": request_id,
                 b"callback": callback,
                 b"event": about.encode(),
+                b"use": use.encode() or request_id,
             }
         elif kind == "permission":
-            data = wire.PERMISSION % (request_id, tool.encode(), request_id)
+            data = wire.PERMISSION % (request_id, tool.encode(), request_id, use.encode())
         elif kind == "elicitation":
             data = wire.ELICITATION % (request_id, request_id)
         elif kind == "mcp":

@@ -80,6 +80,8 @@ class Promises:
         # -- turns: open or done
         self.turns: dict[str, str] = {}
         self.calls: dict[int, tuple[act.Call, Question]] = {}
+        #: Permissions that were allowed and wait for the hooks about the same tool call.
+        self.held: dict[str, Question] = {}
         #: Calls that wait for a thread.
         self.unstarted: set[int] = set()
         # -- when what was asked for is due at the latest
@@ -176,6 +178,7 @@ class Promises:
         self._explained_by.clear()
         for question in self._taken_back:
             question.withdrawn = True
+            self.held.pop(question.request_id, None)
         self._taken_back.clear()
         self._expected.clear()
         self._due.clear()
@@ -218,7 +221,7 @@ class Promises:
             _CHECKS[type(action)](self, action)
         if len(self._queued) > MAX_QUEUED:
             raise Violation("too many operations are queued")
-        self._limits.note_work(self.now, is_waiting=bool(self.calls))
+        self._limits.note_work(self.now, is_waiting=bool(self.calls or self.held))
         for action in actions:
             if isinstance(action, act.Call) and not self._must_wait():
                 self._start_call(action.call_id)
@@ -326,10 +329,28 @@ class Promises:
         if verdict == "end":
             self._explanations.add("hook")
         allowed = self._allowed(question)
+        if verdict == "allow" and not self._lets_run(question):
+            raise Violation(f"{question} was allowed although its hooks have not let it run")
+        question.told = verdict
+        self.held.pop(question.request_id, None)
         if "defer" in allowed:
             self._check_deferral(question, verdict)
         elif verdict not in allowed:
             raise Violation(f"{question} got {verdict}, not {sorted(allowed)}")
+
+    def _lets_run(self, question: Question) -> bool:
+        """Return True if an allow may be sent: every hook about the same call lets it run."""
+        if not question.use or self.setting.incoming is callbacks.NOTHING:
+            return True
+        hooks = [
+            other
+            for other in self.cli.asked.values()
+            if other.about == "PermissionRequest" and other.use == question.use and other.seen
+        ]
+        running = [asked.request_id for _, asked in self.calls.values()]
+        return bool(hooks) and all(
+            hook.told == "go" and hook.request_id not in running for hook in hooks
+        )
 
     def _check_deferral(self, question: Question, verdict: str) -> None:
         """At most one call of a turn waits. Another one is denied with a warning."""
@@ -345,6 +366,8 @@ class Promises:
         """What a question may be answered with in this step."""
         if question is self._subject:
             return frozenset({self._expected_verdict})
+        if question.request_id in self.held:
+            return frozenset({"allow" if self._lets_run(question) else "deny"})
         if question.kind == "hook" and question.instant == {"error"} and question.about:
             # It could not be read: an error would make the CLI go on.
             return callbacks.unread(question, self.setting.incoming)
@@ -356,7 +379,7 @@ class Promises:
             return callbacks.refusal(question)
         if self._cause == "advance":
             return callbacks.failure(question)
-        if len(self.calls) >= self.setting.incoming.max_open:
+        if len(self.calls) + len(self.held) >= self.setting.incoming.max_open:
             return callbacks.unasked(question)
         if self.setting.incoming is callbacks.NOTHING:
             return callbacks.nobody(question)
@@ -374,7 +397,7 @@ class Promises:
         self._limits.ask()
         self.calls[action.call_id] = (action, question)
         self.unstarted.add(action.call_id)
-        if len(self.calls) > self.setting.incoming.max_open:
+        if len(self.calls) + len(self.held) > self.setting.incoming.max_open:
             raise Violation("too many requests are open")
 
     def _on_cancel_call(self, action: act.CancelCall) -> None:
@@ -389,6 +412,7 @@ class Promises:
         if self._cause in _READING:
             # It was taken back. Should it be put again, its hooks begin anew.
             question.stage = 0
+            question.told = "withdrawn"
 
     def _on_deliver(self, action: act.Deliver) -> None:
         turns = action.turns
@@ -531,7 +555,7 @@ class Promises:
         self._limits.check_time(self._open_turns(), self.now)
 
     def _check_limits_at_rest(self, hanging: list[str]) -> None:
-        self._limits.check_rest(hanging, is_waiting=bool(self.calls))
+        self._limits.check_rest(hanging, is_waiting=bool(self.calls or self.held))
 
     def _on_resolve(self, action: act.Resolve) -> None:
         self.coverage.actions["Resolve"] += 1

@@ -26,7 +26,7 @@ from bridle._core.engine import Engine
 
 BATCH = 500
 ENOUGH_FAILURES = 20
-SUITE_SEEDS = 4000
+SUITE_SEEDS = 5000
 """The seeds below are those of the test suite: a run of its own starts here."""
 RARE = 1000
 """In a million seeds everything should have happened this often."""

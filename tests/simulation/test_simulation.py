@@ -91,7 +91,7 @@ def test_everything_that_can_happen_does() -> None:
 
 
 RARE = {"long_line"}
-"""Faults that a thousand seeds need not show."""
+"""Faults that two thousand seeds need not show."""
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -130,6 +130,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     #: blocked a prompt (`Block`). Not every CLI repeats them.
     hook_reason: str = ""
     block_reason: str = ""
+    #: True if the hook that ended the turn was one of UserPromptSubmit.
+    stops_prompt: bool = False
     #: `error` of the last message of the main thread. The turn recovered from earlier ones.
     assistant_error: str | None = None
     #: Error text of a slash command outside the result: `compact_error` of a system/status, or the
@@ -289,7 +291,7 @@ def _hooked(facts: Facts, result: ResultEnd) -> _Verdict | None:
 
     Such a result has no terminal_reason. A result that has one belongs to a turn that went on. The
     notice was then about another prompt, which was blocked on its way into that turn. CLIs that
-    do not name the kind are judged by what a hook of ours decided.
+    do not name the kind are judged by what a hook of ours decided about the prompt.
     """
     if (result.subtype, result.is_error, result.terminal_reason) != ("success", False, None):
         return None
@@ -297,17 +299,13 @@ def _hooked(facts: Facts, result: ResultEnd) -> _Verdict | None:
     text = _local_text(result)
     ours = facts.hook_reason or facts.block_reason
     words = _clip(notice.reason or ours or _hook_words(text))
-    if notice.kind is None and result.num_turns == 0 and ours:
-        if facts.hook_reason:
-            return _R.STOPPED_BY_HOOK, _join("a hook stopped the prompt", words)
-        return _R.PROMPT_BLOCKED, _join("a hook blocked the prompt", words)
     if notice.kind == "blocked_by_hook" or text.startswith(_BLOCKED_TEXT):
         return _R.PROMPT_BLOCKED, _join("a hook blocked the prompt", words)
-    if (
-        notice.kind == "stopped_by_hook"
-        or notice.prevent_continuation
-        or text.startswith(_STOPPED_TEXT)
-    ):
+    if notice.kind == "stopped_by_hook" or text.startswith(_STOPPED_TEXT):
+        return _R.STOPPED_BY_HOOK, _join("a hook stopped the prompt", words)
+    if result.num_turns == 0 and facts.block_reason and not facts.stops_prompt:
+        return _R.PROMPT_BLOCKED, _join("a hook blocked the prompt", words)
+    if notice.prevent_continuation or (result.num_turns == 0 and facts.stops_prompt):
         return _R.STOPPED_BY_HOOK, _join("a hook stopped the prompt", words)
     return None
 

@@ -579,8 +579,8 @@ class Engine:
 
     def _on_hook_verdict(self, event: str, answer: HookAnswer, now: float) -> None:
         """Note why a hook ended the turn. Interrupt it if the answer alone does not end it."""
-        older = self.handshake.is_with_older_cli
-        if self._turns.note_hook(answer, interrupt=needs_interrupt(event, answer, older=older)):
+        interrupt = needs_interrupt(event, answer, older=self.handshake.is_with_older_cli)
+        if self._turns.note_hook(event, answer, interrupt=interrupt):
             self._ask(INTERRUPT, {}, now)
 
     def _on_resumed_overdue(self, _: None, now: float) -> None:

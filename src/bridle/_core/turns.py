@@ -111,6 +111,7 @@ class Evidence(Struct):
     #: The reason of a hook that ended the turn, if it takes an interrupt of ours to end it.
     ended_by_hook: str | None = None
     hook_reason: str = ""  #: reason of the last hook that ended the turn (`EndTurn`)
+    stops_prompt: bool = False  #: that hook was one of UserPromptSubmit
     #: Reason of the last hook that blocked a prompt: the turn's own, or one sent while it ran.
     block_reason: str = ""
 
@@ -239,7 +240,7 @@ class TurnBook:
         if not self.is_idle:
             self.evidence.interrupt_sent = True
 
-    def note_hook(self, answer: HookAnswer, *, interrupt: bool) -> bool:
+    def note_hook(self, event: str, answer: HookAnswer, *, interrupt: bool) -> bool:
         """Note the reason of a hook that ended the turn, or blocked a prompt.
 
         Returns ``interrupt``: True if the turn must be interrupted to end it.
@@ -248,6 +249,7 @@ class TurnBook:
             self.evidence.block_reason = answer.reason
         else:
             self.evidence.hook_reason = answer.reason
+            self.evidence.stops_prompt = event == "UserPromptSubmit"
             if interrupt:
                 self.evidence.ended_by_hook = answer.reason
         return interrupt
@@ -530,6 +532,7 @@ class TurnBook:
             interrupt_sent=seen.interrupt_sent,
             ended_by_hook=seen.ended_by_hook,
             hook_reason=seen.hook_reason,
+            stops_prompt=seen.stops_prompt,
             block_reason=seen.block_reason,
             assistant_error=seen.assistant.error if seen.assistant else None,
             command_error=seen.compact_error or _complaint(seen.assistant),

@@ -226,8 +226,12 @@ RECORDED: dict[str, tuple[str, list[tuple[Fields, Fields]]]] = {
                 {"hook_notice": HookNotice(prevent_continuation=True)},
             ),
             (LOCAL | {"text": STOPPED_TEXT}, {}),
-            (LOCAL | {"text": "other words"}, {"hook_reason": "R"}),
+            (LOCAL | {"text": "other words"}, {"hook_reason": "R", "stops_prompt": True}),
         ],
+    ),
+    "a command that ran while a hook of another event ended the turn": (
+        "completed",
+        [(LOCAL | {"text": "## Context"}, {"hook_reason": "R"})],
     ),
     "a turn into which another prompt was not let": (
         "completed",
