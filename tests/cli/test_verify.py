@@ -93,6 +93,28 @@ def test_the_identity_of_a_script_covers_the_files_that_it_names(
     assert identity(str(cli)) != before
 
 
+@pytest.mark.parametrize("name", ["inner-cli", "~/inner-cli"])
+def test_the_identity_of_a_script_covers_programs_in_path_and_in_the_home(
+    cli: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", f"{tmp_path}/home:{os.environ['PATH']}")
+    program = tmp_path / "home" / "inner-cli"
+    program.parent.mkdir()
+    program.write_text("one")
+    program.chmod(0o755)
+    cli.write_text(f'#!/bin/sh\nexec {name} "$@"\n')
+    before = identity(str(cli))
+    program.write_text("two")
+    assert identity(str(cli)) != before
+
+
+def test_the_result_of_a_script_that_names_no_file_is_not_stored(cli: Path) -> None:
+    cli.write_text('#!/bin/sh\nexec "$CLAUDE" "$@"\n')
+    store_verification(result(cli))
+    assert stored_verification(str(cli)) is None
+
+
 # ---------------------------------------------------------------- the stored result
 
 

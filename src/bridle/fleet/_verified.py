@@ -26,8 +26,8 @@ _GRACE = 10.0
 async def verified_cli(cli: CliOptions) -> str:
     """Return the path of the CLI of these options, with links resolved.
 
-    If no result of ``bridle verify`` is stored for this CLI, or one in which a promise does not hold,
-    it is run first, in a process of its own. Cancellation ends that process.
+    Unless a result of ``bridle verify`` in which all promises hold is stored for this CLI, it is
+    run first, in a process of its own. Cancellation ends that process.
 
     Raises:
         CliNotFoundError: there is no CLI.
