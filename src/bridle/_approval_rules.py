@@ -1,6 +1,7 @@
 """Decide which tool calls wait for approval, by the rules of the option `approve`.
 
-A rule fails closed: a command of which Bridle cannot tell what it runs waits.
+A command runs without waiting only if its words show that it does not run what a rule names. What
+the programs in it do, such as ``make`` or an installed script, is not looked into.
 """
 
 from __future__ import annotations
@@ -15,15 +16,22 @@ from bridle._shell_words import INTERPRETERS, OPAQUE, SHELLS, Simple, family, na
 from bridle.errors import OptionsError
 
 COMMAND_TOOLS = frozenset({"Bash", "Monitor", "PowerShell", "REPL"})
-"""The tools that run commands. A rule for commands of Bash applies to all of them."""
+"""The tools that run commands. A rule for Bash or for its commands applies to all of them."""
 
 _RUN_TEXT = (
     SHELLS
     | INTERPRETERS
     | OPAQUE
     | named("ed emacs eval ex exec gdb gsed m4 nvim sed trap vi view vim xargs")
+    | named("cargo docker go ipython jshell pipx podman r uv")
 )
 """Programs and builtins that may run what their arguments or their input say."""
+
+_WRAPPERS = named("env flock nohup script strace sudo timeout watch")
+"""Programs that run the program that their arguments name."""
+
+_NEARBY = ("./", "../", "/tmp/")
+"""Beginnings of the path of a program that may be new, or a copy of another one."""
 
 _COMPOSE = INTERPRETERS | named("gsed parallel scp sed sftp ssh xargs")
 """Programs that can compose the name of a program from plain words. They may follow another one."""
@@ -73,6 +81,8 @@ class ApprovalRule(msgspec.Struct, frozen=True):
     def concerns(self, names: Collection[str], tool_input: object) -> bool:
         """Return True if a call waits. ``names`` are the current and earlier names of its tool."""
         if not self.words:
+            if self.tool == "Bash":
+                return not COMMAND_TOOLS.isdisjoint(names)
             is_server = self.tool.endswith("__")
             return (
                 any(name.startswith(self.tool) for name in names)
@@ -90,8 +100,9 @@ class ApprovalRule(msgspec.Struct, frozen=True):
     def _may_run(self, command: Simple) -> bool:
         """Return True unless a simple command certainly does not run what the rule names."""
         program, text = command.words[0], " ".join(command.words)
+        programs = command.words if family(program) in _WRAPPERS else (program,)
         return (
-            family(program) in _RUN_TEXT
+            any(family(one) in _RUN_TEXT or one.startswith(_NEARBY) for one in programs)
             or (command.is_piped and program not in _FILTERS)
             or not all(map(_PLAIN.fullmatch, command.words))
             or (program not in _RUN_NOTHING and _COMPOSES.search(text) is not None)

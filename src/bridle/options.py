@@ -316,8 +316,8 @@ class BidirOptions(Record):
         many(read_rule),
         _SDK,
         "Tool calls that wait for a person, such as ['mcp__tools__refund', 'Bash(rm *)']: the turn "
-        "ends as `tool_deferred`, and `Agent.resume` decides. A command of which Bridle cannot "
-        "tell what it runs waits, too.",
+        "ends as `tool_deferred`, and `Agent.resume` decides. A command that Bridle cannot read, "
+        "or that runs text or a program in `./`, `../` or `/tmp`, waits, too.",
         weakens=lambda value: not value,
     )
     on_question: QuestionCallback | None = handler(

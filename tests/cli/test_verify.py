@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import stat
 import time
@@ -13,7 +14,7 @@ import msgspec
 import pytest
 from tests.real.test_verify import BREAKAGES, KEPT_BY_BRIDLE
 
-from bridle import Agent
+from bridle import Agent, CliOptions
 from bridle._core.versions import TESTED, Version
 from bridle._shell import preflight
 from bridle._shell.verifications import (
@@ -29,6 +30,7 @@ from bridle.cli import main as command
 from bridle.cli import verify as cli_verify
 from bridle.errors import UnverifiedCliError
 from bridle.testing import verify
+from bridle.testing._verify import runner
 from bridle.testing._verify.promises import Broken, all_checks, expect, require
 from bridle.testing._verify.table import WIDTH, page
 
@@ -89,6 +91,28 @@ def test_the_identity_of_a_script_covers_the_files_that_it_names(
     before = identity(str(cli))
     program.write_text("two")
     assert identity(str(cli)) != before
+
+
+@pytest.mark.parametrize("name", ["inner-cli", "~/inner-cli"])
+def test_the_identity_of_a_script_covers_programs_in_path_and_in_the_home(
+    cli: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", f"{tmp_path}/home:{os.environ['PATH']}")
+    program = tmp_path / "home" / "inner-cli"
+    program.parent.mkdir()
+    program.write_text("one")
+    program.chmod(0o755)
+    cli.write_text(f'#!/bin/sh\nexec {name} "$@"\n')
+    before = identity(str(cli))
+    program.write_text("two")
+    assert identity(str(cli)) != before
+
+
+def test_the_result_of_a_script_that_names_no_file_is_not_stored(cli: Path) -> None:
+    cli.write_text('#!/bin/sh\nexec "$CLAUDE" "$@"\n')
+    store_verification(result(cli))
+    assert stored_verification(str(cli)) is None
 
 
 # ---------------------------------------------------------------- the stored result
@@ -188,6 +212,17 @@ def test_a_cli_that_cannot_start_breaks_the_promises_and_leaves_nothing(
     assert next(one.held for one in verify(cli)) is False
 
 
+def test_a_promise_is_broken_if_no_process_can_be_started_for_it(
+    cli: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EMFILE, "no descriptors")
+
+    monkeypatch.setattr(runner._Place, "start_worker", fail)
+    [found] = runner.run_all(cli, only=["guard.block"]).promises
+    assert (found.state, found.observed) == ("broken", "it could not be tried: OSError")
+
+
 def test_a_cli_that_does_not_exist_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -216,12 +251,13 @@ def test_the_doctor_shows_the_stored_result(cli: Path, capsys: pytest.CaptureFix
 def test_a_worker_refuses_a_cli_on_which_a_promise_is_broken(cli: Path, tmp_path: Path) -> None:
     fleet = pytest.importorskip("bridle.fleet", reason="needs the extra 'fleet' (dbos)")
     pytest.importorskip("dbos", reason="needs the extra 'fleet' (dbos)")
-    store_verification(result(cli, promise("limit.usd", "broken")))
+    store_verification(result(cli, promise("limit.usd", "broken")))  # tried again
     database = f"sqlite:///{tmp_path}/runs.db"
     made = fleet.Fleet(Agent(cli_path=str(cli)), database, verified=True)
     with pytest.raises(UnverifiedCliError) as caught:
         asyncio.run(made.work())
-    assert (caught.value.path, caught.value.broken) == (str(cli), ("limit.usd",))
+    assert caught.value.path == str(cli)
+    assert "start.session" in caught.value.broken
     assert not os.path.exists(tmp_path / "runs.db")
 
 
@@ -233,6 +269,24 @@ def test_a_worker_tries_the_promises_if_no_result_is_stored(cli: Path, tmp_path:
         asyncio.run(made.work())
     assert "start.session" in caught.value.broken
     assert stored_verification(str(cli)) is not None
+
+
+def test_promises_that_are_not_tried_in_time_count_as_not_verified(
+    cli: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bridle.fleet import _verified
+
+    hanging = tmp_path / "hanging"
+    hanging.write_text(f"#!/bin/sh\ntrap '' TERM\necho $$ > {tmp_path}/pid\nsleep 1000\n")
+    hanging.chmod(0o755)
+    monkeypatch.setattr(_verified.sys, "executable", str(hanging))
+    monkeypatch.setattr(_verified, "_TIMEOUT", 1.0)
+    monkeypatch.setattr(_verified, "_GRACE", 0.5)
+    with pytest.raises(UnverifiedCliError) as caught:
+        asyncio.run(asyncio.wait_for(_verified.verified_cli(CliOptions(cli_path=str(cli))), 20))
+    assert caught.value.broken == ()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 def test_a_worker_takes_runs_with_a_verified_cli(cli: Path, tmp_path: Path) -> None:

@@ -65,6 +65,33 @@ class Lab:
         return ControlRejected(operation, None, message)
 
 
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"ANTHROPIC_BASE_URL": "https://api.example.com"},
+        {"ANTHROPIC_BASE_URL": None},
+        {"CLAUDE_CODE_USE_BEDROCK": "1"},
+        {"HTTPS_PROXY": "http://proxy.example.com"},
+    ],
+)
+def test_settings_that_lead_to_a_real_api_are_refused_where_that_is_forbidden(
+    env: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        lab = Lab()
+        monkeypatch.setenv("BRIDLE_FORBID_REAL_API", "1")
+        with pytest.raises(OptionsError, match="BRIDLE_FORBID_REAL_API"):
+            await lab.apply({"env": env})
+        assert lab.sent == []
+        fine = {"A": "b", "ANTHROPIC_BASE_URL": "http://127.0.0.1:1"}
+        await lab.apply({"env": fine})
+        monkeypatch.delenv("BRIDLE_FORBID_REAL_API")
+        await lab.apply({"env": env})
+        assert lab.sent == [{"env": fine}, {"env": env}]
+
+    run(main)
+
+
 def test_settings_are_sent_unchanged_without_rules_of_bridle() -> None:
     async def main() -> None:
         lab = Lab()

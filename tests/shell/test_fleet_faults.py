@@ -135,6 +135,37 @@ def test_a_term_begins_after_dbos_of_the_last_one_has_closed(
     run(main)
 
 
+def test_a_run_that_dbos_cannot_start_does_not_stop_the_worker(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from dbos import _core
+
+    execute = _core.execute_dequeued_workflow
+    failed: list[str] = []
+
+    def failing(dbos: Any, status: Any, token: Any) -> Any:
+        if not failed:
+            failed.append(status["workflow_uuid"])
+            raise ValueError("a secret")
+        return execute(dbos, status, token)
+
+    monkeypatch.setattr(_core, "execute_dequeued_workflow", failing)
+
+    async def main() -> None:
+        fleet = place.fleet()
+        await fleet.submit("SAY One.")
+        async with working(fleet):
+            async with asyncio.timeout(WAIT):
+                while not failed:
+                    await asyncio.sleep(0.02)
+            second = await fleet.submit("SAY Two.")
+            assert (await second.outcome(WAIT)).ok
+
+    run(main)
+    assert f"run {failed[0]} cannot start: ValueError" in caplog.text
+    assert "a secret" not in caplog.text
+
+
 def slow_launch(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
     """Let DBOS wait while it starts its threads. Return events: it waits, and it may go on."""
     import dbos

@@ -108,6 +108,18 @@ ATTACKS = [
     "alias l=rm",
     "trap 'rm x' EXIT",
     "cp /bin/rm y && ./y x",
+    "./clean.sh",
+    "../clean",
+    "/tmp/clean",
+    "sudo ./x",
+    "timeout 3 ../x",
+    "env -i /tmp/x",
+    "go run x.go",
+    "R -f x",
+    "docker run image",
+    "sudo podman run image",
+    "uv run x",
+    "ipython x",
     "echo 'a' # rm",
     "r\u200bm x",
     "rm\u00a0x",
@@ -117,6 +129,14 @@ ATTACKS = [
     "",
     "   ",
 ]
+
+
+@pytest.mark.parametrize("rule", ["Bash", "Bash(*)"])
+@pytest.mark.parametrize("tool", ["Bash", "Monitor", "PowerShell", "REPL"])
+def test_a_rule_for_bash_applies_to_all_tools_that_run_commands(rule: str, tool: str) -> None:
+    assert waits(rule, tool, {"command": "ls"})
+    assert not waits(rule, "Write", {})
+    assert not waits("Monitor", "Bash", {"command": "ls"})
 
 
 @pytest.mark.parametrize("command", ATTACKS)
@@ -135,7 +155,8 @@ def test_a_command_that_may_run_the_program_waits(command: str) -> None:
         "git commit -m 'Warm up the form'",
         "cat a.txt | grep -n alarm | sort | head -5",
         "make clean",
-        "./script --force=1",
+        "ls ./src ../other /tmp/x",
+        "sudo ls src/x",
         'echo "a b" c',
         "grep -rn python src | head",
         "ls -lash node_modules src/java/x",
@@ -156,7 +177,7 @@ def test_a_command_that_names_only_other_programs_is_let_through(command: str) -
         ("Bash(git push *)", "git status", False),
         ("Bash(./deploy.sh *)", "bash deploy.sh", True),
         ("Bash(./deploy.sh *)", "../x/deploy.sh now", True),
-        ("Bash(./deploy.sh *)", "./deployXsh", False),
+        ("Bash(./deploy.sh *)", "bin/deployXsh", False),
         ("Bash(git push *)", "push git", False),
         ("Bash(git push *)", "git " * 50_000, False),
         ("Bash", "ls", True),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from bridle._core.flag_settings import AppliedSettings, SettingsChange, are_used, with_rules
 from bridle._core.operations import APPLY_FLAG_SETTINGS, GET_SETTINGS
 from bridle._fields import is_mapping
+from bridle._shell.real_api import check_applied
 from bridle._shell.values import plain_fields
 from bridle.errors import ControlError, ControlRejected, ControlTimeout
 
@@ -48,7 +50,8 @@ class FlagSettings:
         """Send a request of the program that applies settings. Keep Bridle's rules in force.
 
         Raises:
-            OptionsError: the permissions are invalid. Nothing was sent.
+            OptionsError: the permissions are invalid, or BRIDLE_FORBID_REAL_API is set and the
+                settings lead to a real API. Nothing was sent.
             ControlRejected: the CLI rejected the settings, or it ignores Bridle's rules because of
                 them. Bridle has restored the earlier settings.
             ControlTimeout: the change took longer than ``timeout`` seconds. If the session has
@@ -62,6 +65,7 @@ class FlagSettings:
         plain = plain_fields(_APPLY, fields)
         settings: Any = plain["settings"]
         with_rules(settings.get("permissions"), ())
+        check_applied(settings, os.environ)
         return await self._change(plain, settings, (), timeout)
 
     async def add_rules(self, rules: Iterable[str], timeout: float | None = None) -> None:

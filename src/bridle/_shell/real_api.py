@@ -28,6 +28,9 @@ CALLS_NOBODY: set[str] = set()
 """Paths of fake CLIs in use. They call no API."""
 
 _BASE_URL = "ANTHROPIC_BASE_URL"
+_LOOPBACK = "http://localhost"
+"""Stands for the address of a CLI that was started, which is on loopback."""
+
 # Each of these makes the CLI send requests elsewhere and ignore the base URL.
 _ELSEWHERE = (
     "ANTHROPIC_UNIX_SOCKET",
@@ -67,7 +70,7 @@ def keep_on_loopback(path: str, launch: Launch, environ: Mapping[str, str]) -> L
         OptionsError: the CLI would call an API that is not on loopback, or a settings file cannot
             be read.
     """
-    if environ.get(FORBID_REAL_API, "") in ("", "0") or path in CALLS_NOBODY:
+    if not _is_forbidden(environ) or path in CALLS_NOBODY:
         return launch
     settings = _settings_of(launch)
     variables = launch.environment(environ) | _env_of(settings)
@@ -90,6 +93,27 @@ def keep_on_loopback(path: str, launch: Launch, environ: Mapping[str, str]) -> L
             LaunchFile(_TOKEN, ".json", msgspec.json.encode(pinned)),
         ),
     )
+
+
+def check_applied(settings: Mapping[str, object], environ: Mapping[str, str]) -> None:
+    """Check settings that a running CLI gets.
+
+    Raises:
+        OptionsError: BRIDLE_FORBID_REAL_API is set, and they change where the CLI sends requests to
+            something that is not on loopback.
+    """
+    if not _is_forbidden(environ):
+        return
+    given = _env_of(settings)
+    why = _beyond_loopback({_BASE_URL: _LOOPBACK, **given})
+    if why is None and any(given.get(name) for name in _ROUTES if name != _BASE_URL):
+        why = "they set a proxy or another address"
+    if why is not None:
+        raise _forbidden("settings", why)
+
+
+def _is_forbidden(environ: Mapping[str, str]) -> bool:
+    return environ.get(FORBID_REAL_API, "") not in ("", "0")
 
 
 def _settings_of(launch: Launch) -> Mapping[str, object]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import stat
 import time
 from typing import Literal, Protocol
@@ -93,8 +94,8 @@ class _Digest(Protocol):
 def identity(path: str) -> str:
     """Return the SHA-256 of what is run when the executable at ``path`` is run.
 
-    Links are followed. For a script it covers the files that the script names, and the scripts
-    among them likewise: the launcher of a CLI for Node.js says little about the CLI.
+    Links are followed. For a script it covers the files and programs that the script names, and the
+    scripts among them likewise: the launcher of a CLI for Node.js says little about the CLI.
 
     Raises:
         OSError: the file cannot be read.
@@ -111,24 +112,36 @@ def _add(digest: _Digest, path: str, seen: set[str], depth: int) -> None:
         while chunk := file.read(_CHUNK):
             begin = begin or chunk[: _SCRIPT + 1]
             digest.update(chunk)
-    if depth and begin.startswith(b"#!") and len(begin) <= _SCRIPT:
+    if depth and _is_script(begin):
         for name in _named_files(begin, os.path.dirname(path)):
             if name not in seen:
                 _add(digest, name, seen, depth - 1)
 
 
+def _is_script(begin: bytes) -> bool:
+    return begin.startswith(b"#!") and len(begin) <= _SCRIPT
+
+
+def _is_known(path: str) -> bool:
+    """Return False for a script that names no file: what it runs may change unnoticed."""
+    with open(path, "rb") as file:
+        begin = file.read(_SCRIPT + 1)
+    return not _is_script(begin) or bool(_named_files(begin, os.path.dirname(path)))
+
+
 def _named_files(script: bytes, directory: str) -> list[str]:
     """Return the files that a script names, in order. A variable stands for its directory."""
     found: list[str] = []
-    for word in _WORDS.findall(script.partition(b"\n")[2]):
-        name = os.fsdecode(_PLACE.sub(lambda _: os.fsencode(directory), word))
-        path = os.path.realpath(os.path.join(directory, name))
+    for word in dict.fromkeys(_WORDS.findall(script.partition(b"\n")[2])):
+        name = os.path.expanduser(os.fsdecode(_PLACE.sub(lambda _: os.fsencode(directory), word)))
         try:
-            is_file = "/" in name and stat.S_ISREG(os.stat(path).st_mode)
+            # A bare word may be a program, which is found through PATH.
+            path = os.path.join(directory, name) if "/" in name else shutil.which(name)
+            is_file = path is not None and stat.S_ISREG(os.stat(path).st_mode)
         except (OSError, ValueError):
             continue
-        if is_file and os.access(path, os.R_OK):
-            found.append(path)
+        if path is not None and is_file and os.access(path, os.R_OK):
+            found.append(os.path.realpath(path))
     return found
 
 
@@ -146,11 +159,12 @@ def cache_directory() -> str:
 def stored_verification(path: str) -> Verification | None:
     """Return what is stored about the CLI at ``path`` for this version of Bridle, or None.
 
-    A file that is damaged, or that another user could have written, is ignored.
+    A file that is damaged, or that another user could have written, is ignored. So is the result
+    for a script that names no file.
     """
     try:
         sha256 = identity(path)
-        content = _read(_file_of(sha256))
+        content = _read(_file_of(sha256)) if _is_known(os.path.realpath(path)) else b""
         found = msgspec.json.decode(content, type=Verification)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None

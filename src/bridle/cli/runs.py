@@ -221,6 +221,10 @@ async def _approve(fleet: Fleet, options: argparse.Namespace, word: str) -> None
             decision = Edit(json.loads(options.input))
         except ValueError as error:
             raise OptionsError("--input", f"is not JSON: {error}") from None
+    if options.call is None and options.deny is None and not sys.stdin.isatty():
+        problem = "is needed where no person can be asked: another call may wait by now"
+        fix = "Pass the id of the call, as `bridle runs show` prints it."
+        raise OptionsError("--call", problem, fix=fix)
     run = await _find(fleet, word)
     info = await run.info()
     pending = info.pending

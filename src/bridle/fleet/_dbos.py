@@ -502,7 +502,6 @@ class Executor:
     def _take(self) -> None:
         """Claim runs again and again, and start them."""
         from dbos._core import execute_dequeued_workflow
-        from dbos._error import DBOSException
 
         seldom = SeldomLog()
         while not self._no_more.wait(_POLL):
@@ -519,8 +518,9 @@ class Executor:
             for status in found:
                 try:
                     execute_dequeued_workflow(self._dbos, status, token)
-                except DBOSException as error:  # such as: started too often
-                    log.error("run %s cannot start: %s", status["workflow_uuid"], error)
+                except Exception as error:  # such as: started too often
+                    what = type(error).__name__
+                    log.error("run %s cannot start: %s", status["workflow_uuid"], what)
 
     def stop_taking(self) -> None:
         """Take no more runs from the queue. Those that run go on."""

@@ -66,8 +66,8 @@ class Fleet:
             or None for that of the agent. If another worker on the same machine takes over a run,
             the run stays in its directory.
         verified: whether workers take runs only with a CLI on which ``bridle verify`` holds. A
-            worker uses the stored result for this CLI, or runs ``bridle verify`` once before it
-            takes runs.
+            worker uses the stored result for this CLI if it holds, or runs ``bridle verify`` once
+            before it takes runs.
 
     Raises:
         OptionsError: an argument is invalid, or the extra ``fleet`` is not installed.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 
 import msgspec
@@ -15,12 +16,18 @@ from bridle.errors import UnverifiedCliError
 from bridle.fleet._waiting import in_thread
 from bridle.options import CliOptions
 
+_TIMEOUT = 600.0
+"""Seconds for all promises. On a healthy machine they take about half a minute."""
+
+_GRACE = 10.0
+"""Seconds that the process has to end after SIGTERM."""
+
 
 async def verified_cli(cli: CliOptions) -> str:
     """Return the path of the CLI of these options, with links resolved.
 
-    If no result of ``bridle verify`` is stored for this CLI, it is run first, in a process of its
-    own. Cancellation ends that process.
+    Unless a result of ``bridle verify`` in which all promises hold is stored for this CLI, it is
+    run first, in a process of its own. Cancellation ends that process.
 
     Raises:
         CliNotFoundError: there is no CLI.
@@ -28,7 +35,9 @@ async def verified_cli(cli: CliOptions) -> str:
         UnverifiedCliError: a promise does not hold, or they could not be tried.
     """
     path = os.path.realpath(find_cli(None if cli.cli_path is None else os.fspath(cli.cli_path)))
-    found = await in_thread(stored_verification, path) or await _verify(path)
+    found = await in_thread(stored_verification, path)
+    if found is None or not found.holds:
+        found = await _verify(path)
     if not found.holds:
         raise UnverifiedCliError(path, found.cli_version, [one.id for one in found.failed])
     return path
@@ -40,15 +49,27 @@ async def _verify(path: str) -> Verification:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
     )
+    output = b""
     try:
-        output, _ = await process.communicate()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_TIMEOUT):
+                output, _ = await process.communicate()
     finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
-            await process.wait()
+        await _end(process)
     try:
         return msgspec.json.decode(output, type=Verification)
     except msgspec.MsgspecError:
         raise UnverifiedCliError(path, None, []) from None
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End the process with its group, unless it has ended."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_GRACE):
+                    await process.wait()

@@ -207,9 +207,14 @@ def _work(
             order = waiting.get_nowait()
         except queue.Empty:
             break
-        if worker is None or not worker.is_usable:
-            worker = place.start_worker(path)
-        found.put(worker.try_one(order))
+        try:
+            if worker is None or not worker.is_usable:
+                worker = place.start_worker(path)
+            finding = worker.try_one(order)
+        except Exception as error:  # such as: no file descriptor is free
+            observed = f"it could not be tried: {type(error).__name__}"
+            finding = Finding(order.id, held=False, observed=observed, seconds=0.0)
+        found.put(finding)
     if worker is not None:
         worker.end()
 
