@@ -744,3 +744,17 @@ def test_a_blocking_pool_decides_by_key(lab: Lab) -> None:
 
     calls = [[bash("echo x >> log")], [bash("echo x >> log")]]
     play(lab, [*calls, repeat([text("done")])], scene)
+
+
+def test_an_approval_of_a_configuration_file_holds_in_a_query(lab: Lab) -> None:
+    async def scene(model: ScriptedModel) -> None:
+        config = lab.work.parent / "bridle.toml"
+        config.write_text('[bidir]\napprove = ["Bash"]\n')
+        options: dict[str, Any] = {"allowed_tools": ["Bash"], "on_pre_tool_use": None}
+        agent = agent_of(lab, model, config_file=str(config), **options)
+        async for _ in agent.query("go"):
+            pass
+        assert files(lab) == []
+        assert len(model.requests) == 1
+
+    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
