@@ -627,6 +627,28 @@ def test_another_program_without_the_hook_can_send_nothing_while_a_call_waits(la
     play(lab, [[bash("touch a")], repeat([text("done")])], scene)
 
 
+def test_a_title_is_compared_as_the_cli_does(lab: Lab) -> None:
+    async def scene(model: ScriptedModel) -> None:
+        pending = deferred(await agent_of(lab, model).run("go"))
+        assert pending.transcript_path is not None
+        other = agent_of(lab, model, allowed_tools=["Bash"], on_pre_tool_use=None)
+
+        async def refused(error: type[Exception], title: str) -> None:
+            with pytest.raises(error):
+                await other.run("more", resume_session_id=title)
+            assert files(lab) == []
+
+        with open(pending.transcript_path, "a") as file:
+            file.write(json.dumps({"type": "ai-title", "aiTitle": "By the AI"}) + "\n")
+        await refused(ApprovalPending, "by the ai")
+        await rename(pending.session_id, "My Title", config_dir=model.env["CLAUDE_CONFIG_DIR"])
+        await refused(ApprovalPending, " my title ")
+        await refused(SessionNotFoundError, "\ufeffmy title")
+        assert len(model.requests) == 1
+
+    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
+
+
 def test_a_call_beside_one_that_ran_waits_in_a_resumed_conversation(lab: Lab) -> None:
     """The entry of the call lies beside the branch that the CLI resumes. The CLI finds it there."""
 
@@ -744,3 +766,17 @@ def test_a_blocking_pool_decides_by_key(lab: Lab) -> None:
 
     calls = [[bash("echo x >> log")], [bash("echo x >> log")]]
     play(lab, [*calls, repeat([text("done")])], scene)
+
+
+def test_an_approval_of_a_configuration_file_holds_in_a_query(lab: Lab) -> None:
+    async def scene(model: ScriptedModel) -> None:
+        config = lab.work.parent / "bridle.toml"
+        config.write_text('[bidir]\napprove = ["Bash"]\n')
+        options: dict[str, Any] = {"allowed_tools": ["Bash"], "on_pre_tool_use": None}
+        agent = agent_of(lab, model, config_file=str(config), **options)
+        async for _ in agent.query("go"):
+            pass
+        assert files(lab) == []
+        assert len(model.requests) == 1
+
+    play(lab, [[bash("touch a")], repeat([text("done")])], scene)

@@ -200,8 +200,12 @@ def stream(prompt: Prompts, options: ResolvedOptions, deps: Any) -> QueryStream:
 
 
 def _needs_session(options: ResolvedOptions) -> bool:
-    """Return whether the program set an option that only a session supports."""
-    return options.sdk.store is not None or any(
+    """Return whether the program set an option that only a session supports.
+
+    ``approve`` counts from every source: a one-way query would run the calls that have to wait.
+    """
+    has_gate = options.sdk.store is not None or bool(options.bidir.approve)
+    return has_gate or any(
         options.origin[f"bidir.{name}"] == "argument"
         and getattr(options.bidir, name) != row.default
         for name, row in BidirOptions.fields.items()

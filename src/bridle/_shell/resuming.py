@@ -10,7 +10,7 @@ import asyncio
 import mmap
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from bridle._core.incoming.approvals import AWAIT_INITIALIZE_SINCE, DEFER_SINCE
 from bridle._core.incoming.contexts import decode_can_use_tool
 from bridle._core.launch import Launch, ResumedCall
 from bridle._core.mirroring import DEFERRED, deferred_call
+from bridle._core.transcript_summaries import SessionInfo
 from bridle._core.transcript_turns import waiting_call
 from bridle._core.transcripts import entries_of_bytes, objects_of_bytes
 from bridle._core.versions import Version
@@ -67,7 +68,8 @@ async def waiting_in_files(
     a conversation that the CLI only copies, and several that have the same title.
 
     Raises:
-        SessionNotFoundError: there is no transcript, and ``must_exist`` is True.
+        SessionNotFoundError: there is no transcript, and ``must_exist`` is True. Or no conversation
+            has the title, and the CLI might find one in which a call waits.
         SessionInUseError: another program has the conversation.
         SessionLoadError: the transcript cannot be read.
     """
@@ -99,18 +101,53 @@ def _transcripts(config: str, cwd: str, named: str | None) -> list[Path]:
     """Return the transcript of the conversation to resume: by its id, path or title. Blocks.
 
     None means the last conversation of the directory. Several may have the same title.
+
+    Raises:
+        SessionNotFoundError: no conversation of the directory has this title, and the CLI might
+            find another one, whose call it would run.
     """
     here = TranscriptFiles(cwd, config)
     if named is None:
         ids = [one.session_id for one in here.list(1, 0)]
-    elif is_uuid(named):
-        path = here.path(named) or TranscriptFiles(None, config).path(named)
+    elif is_uuid(session_id := named.strip()):
+        path = here.path(session_id) or TranscriptFiles(None, config).path(session_id)
         return [] if path is None else [path]
     elif named.endswith(SUFFIX):
         return [Path(cwd, named)]
     else:
-        ids = [one.session_id for one in here.list(None, 0) if one.custom_title == named]
+        return _titled(here.list(None, 0), TranscriptFiles(None, config), named)
     return [path for one in ids if (path := here.path(one)) is not None]
+
+
+def _titled(here: Iterable[SessionInfo], everywhere: TranscriptFiles, named: str) -> list[Path]:
+    """Return the transcripts of the conversations with this title. Blocks.
+
+    The CLI also looks in the other worktrees of a repository. So if there is none here, the CLI may
+    look on its own only if nothing that it could find has a call that waits.
+    """
+    paths = {Path(one.path): _has_title(one, named) for one in here if one.path is not None}
+    found = [path for path, is_named in paths.items() if is_named]
+    if found:
+        return found
+    others = (one.path for one in everywhere.list(None, 0) if _has_title(one, named))
+    for path in {*paths, *map(Path, filter(None, others))}:
+        if waiting_in_file(path) is not None:
+            error = SessionNotFoundError(named)
+            error.fix = (
+                "Resume by the id of the session. Bridle starts no CLI for an unknown title while "
+                "a call waits for approval in a conversation that the CLI could find."
+            )
+            raise error
+    return []
+
+
+def _has_title(info: SessionInfo, title: str) -> bool:
+    """Compare as the CLI does, without case and outer spaces. The summary may be the AI's title."""
+    return _folded(title) in {_folded(info.custom_title or ""), _folded(info.summary)}
+
+
+def _folded(title: str) -> str:
+    return " ".join(title.split()).casefold()
 
 
 def waiting_in_file(path: Path) -> PendingApproval | None:
