@@ -59,6 +59,14 @@ def renamed(value, names):
     return {{name: item for name, item in kept.items() if name is not None}}
 
 
+def fixed(value, values):
+    if isinstance(value, list):
+        return [fixed(item, values) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {{name: values.get(name, fixed(item, values)) for name, item in value.items()}}
+
+
 def to_cli():
     for line in sys.stdin.buffer:
         frame = parsed(line)
@@ -86,9 +94,11 @@ def from_cli():
     for line in child.stdout:
         frame = parsed(line)
         reply = frame.get("response") if frame.get("type") == "control_response" else None
-        names = RULES["renamed"].get(asked.get(reply["request_id"])) if reply else None
-        if names is not None:
-            reply["response"] = renamed(reply.get("response"), names)
+        subtype = asked.get(reply["request_id"]) if reply else None
+        names, values = RULES["renamed"].get(subtype), RULES["fixed"].get(subtype)
+        if names is not None or values is not None:
+            changed = fixed(reply.get("response"), values or {{}})
+            reply["response"] = renamed(changed, names or {{}})
             line = json.dumps(frame).encode() + b"\n"
         write(sys.stdout.buffer, reworded(line))
 
@@ -115,6 +125,7 @@ def rewriting_cli(
     *,
     words: Mapping[str, str] | None = None,
     renamed: Mapping[str, Mapping[str, str | None]] | None = None,
+    fixed: Mapping[str, Mapping[str, object]] | None = None,
     rejected: Mapping[str, str] | None = None,
     ignored: Sequence[str] = (),
 ) -> str:
@@ -126,12 +137,14 @@ def rewriting_cli(
         words: texts to replace in everything that the CLI writes, standard error included.
         renamed: new names of fields in the replies to control requests, by subtype. None removes
             the field.
+        fixed: values that fields always have in the replies to control requests, by subtype.
         rejected: control requests that are answered with this error.
         ignored: control requests that are never answered.
     """
     rules = {
         "words": dict(words or {}),
         "renamed": {subtype: dict(names) for subtype, names in (renamed or {}).items()},
+        "fixed": {subtype: dict(values) for subtype, values in (fixed or {}).items()},
         "rejected": dict(rejected or {}),
         "ignored": list(ignored),
     }

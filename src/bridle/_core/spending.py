@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from bridle._api import Usage
 from bridle._core.text import SYNTHETIC
 from bridle._core.versions import USAGE_SINCE
 from bridle._fields import is_mapping
@@ -44,6 +45,13 @@ SPENDING_TIMEOUT = 10.0
 
 _MAX_TASKS = 1024
 """Running tasks that are remembered. The oldest one is forgotten first."""
+
+_MAX_STILL = 3
+"""Model calls of one agent after which a total that has not risen is not a cost.
+
+The second call shows that the first has ended. The CLI may have counted the first before we saw it,
+or may have cut it off, so the third one decides.
+"""
 
 _MAX_TOTAL = 1e12
 """Dollars. A higher total is not a cost."""
@@ -141,6 +149,8 @@ class Spending:
         self._is_behind = False
         self._has_model_call = False
         self._last_message: str | None = None
+        # For each agent, its last model call and how many it has made since the total rose.
+        self._calls: dict[str | None, tuple[str | None, int]] = {}
         # Why the total of this turn cannot be read.
         self._problem = ""
 
@@ -204,6 +214,7 @@ class Spending:
         """Note whether the total of the last result is still current. Takes every message."""
         if isinstance(message, ResultMessage):
             self._is_outdated = bool(self._tasks) or message.total_cost_usd != self._meter.total
+            self._forget_counts()
         elif isinstance(message, AssistantMessage):
             self._is_outdated = True
         elif isinstance(message, TaskStartedMessage):
@@ -219,6 +230,7 @@ class Spending:
             if message.model == SYNTHETIC:  # a message of the CLI's own
                 return
             self._has_model_call = True
+            self._count(message)
             is_next_call = message.message_id != self._last_message
             self._last_message = message.message_id
             if is_next_call and self._is_asking:
@@ -231,6 +243,18 @@ class Spending:
             content = () if isinstance(message.content, str) else message.content
             if any(isinstance(block, ToolResultBlock) for block in content):
                 self._request(now)
+
+    def _count(self, message: AssistantMessage) -> None:
+        """Count the model calls of each agent: the next call of an agent ends its last one."""
+        last, count = self._calls.pop(message.parent_tool_use_id, (None, 0))
+        if message.message_id != last and _has_tokens(message.usage):
+            last, count = message.message_id, count + 1
+        self._calls[message.parent_tool_use_id] = last, count
+        if len(self._calls) > _MAX_TASKS:
+            del self._calls[next(iter(self._calls))]
+
+    def _forget_counts(self) -> None:
+        self._calls = {agent: (last, 0) for agent, (last, _) in self._calls.items()}
 
     def _check_wait(self, now: float) -> None:
         """Give up if the response to the pending request takes too long."""
@@ -283,15 +307,19 @@ class Spending:
         self._is_asking = True
         self._asked_at = now
         state = self._state
-        self._ask(lambda answer: self._tell(answer, state), now)
+        calls = max((count for _, count in self._calls.values()), default=0)
+        self._ask(lambda answer: self._tell(answer, state, calls), now)
 
     @property
     def _state(self) -> tuple[int, float | None]:
         """Return what changes with each result."""
         return self._ended, self._meter.total
 
-    def _tell(self, answer: object, state: tuple[int, float | None]) -> None:
-        """Take the response to the request that was sent at ``state``, or its error."""
+    def _tell(self, answer: object, state: tuple[int, float | None], calls: int) -> None:
+        """Take the response to the request that was sent at ``state``, or its error.
+
+        ``calls`` is how many model calls an agent had made then since the total rose.
+        """
         self._is_asking = False
         if isinstance(answer, SessionStopped):
             return
@@ -302,19 +330,32 @@ class Spending:
             return
         total = read_total(answer)
         known = self._told_since_result or self._meter.total or 0.0
-        if isinstance(total, float) and total < known - _TOLERANCE:
-            total = f"the CLI's total fell from ${known:.4f} to ${total:.4f}"
+        if isinstance(total, float) and total <= known:
+            if total < known - _TOLERANCE:
+                total = f"the CLI's total fell from ${known:.4f} to ${total:.4f}"
+            elif calls >= _MAX_STILL and not self._awaits_start:
+                total = "the CLI's total does not rise"
         if isinstance(total, str):
             self._give_up(total)
             return
         if self._awaits_start:
             self._start = total
             self._awaits_start = False
+            self._forget_counts()
         elif total > known:
             self._is_behind = False
+            self._forget_counts()
         self._told, self._told_after = total, self._meter.total
 
     def _give_up(self, problem: str) -> None:
         if not self._problem:
             self._problem = problem
             self._warn(WarningKind.COST_UNKNOWN, f"{GET_USAGE}: {problem}")
+
+
+def _has_tokens(usage: Usage | None) -> bool:
+    """Return False if a model call used no tokens, and so costs nothing."""
+    if usage is None:
+        return True
+    cached = (usage.cache_creation_input_tokens or 0) + (usage.cache_read_input_tokens or 0)
+    return bool(usage.input_tokens or usage.output_tokens or cached)

@@ -334,6 +334,107 @@ def test_a_turn_ends_if_the_total_falls_within_the_process() -> None:
     assert turn.outcome.detail == f"the cost could not be read: {why}"
 
 
+STILL = "the CLI's total does not rise"
+
+
+def still(engine: Engine, *lines: bytes, total: float = 0.0) -> list[Action]:
+    """Receive model calls. Every request for the cost is answered with the same total."""
+    actions: list[Action] = []
+    for line in lines:
+        found = engine.receive(line, 1.0)
+        while found:
+            actions += found
+            asks = [request_id for subtype, request_id in asked(found) if subtype == "get_usage"]
+            found = [
+                action
+                for request_id in asks
+                for action in engine.receive(told(request_id, total), 1.0)
+            ]
+    return actions
+
+
+def rounds(first: int, last: int, **members: object) -> list[bytes]:
+    """Model calls with a tool, and the results of the tools."""
+    numbers = range(first, last + 1)
+    return [line for n in numbers for line in (call(str(n), USE, **members), TOOL_RESULT)]
+
+
+@pytest.mark.parametrize("start", [0.0, 2.16])
+def test_a_turn_ends_if_the_total_does_not_rise_from_call_to_call(start: float) -> None:
+    engine = prompted(start)
+    assert warned(still(engine, *rounds(1, 2), total=start)) == []
+    actions = still(engine, *rounds(3, 3), total=start)
+    assert warned(actions) == [WarningKind.COST_UNKNOWN]
+    assert "interrupt" in [subtype for subtype, _ in asked(actions)]
+    assert ended(engine, 3.0) == [(OutcomeReason.LIMIT_USD, f"the cost could not be read: {STILL}")]
+
+
+def test_a_turn_ends_if_the_total_stops_rising() -> None:
+    engine = prompted()
+    assert warned(still(engine, *rounds(1, 1), total=0.1)) == []
+    assert warned(still(engine, *rounds(2, 3), total=0.1)) == []
+    assert warned(still(engine, *rounds(4, 4), total=0.1)) == [WarningKind.COST_UNKNOWN]
+
+
+def test_a_turn_ends_if_the_total_stops_at_the_last_result() -> None:
+    engine = prompted()
+    engine.receive(cli.result("a", total_cost_usd=0.2), 1.0)
+    engine.send("key", "b", "prompt", 2.0)
+    engine.receive(cli.init("b"), 2.0)
+    assert warned(still(engine, *rounds(1, 2), total=0.2)) == []
+    assert warned(still(engine, *rounds(3, 3), total=0.2)) == [WarningKind.COST_UNKNOWN]
+
+
+def test_calls_from_before_a_result_of_the_clis_own_do_not_count() -> None:
+    engine = prompted()
+    assert warned(still(engine, *rounds(1, 2))) == []
+    engine.receive(cli.result(total_cost_usd=0.1), 1.0)
+    assert warned(still(engine, *rounds(3, 4), total=0.1)) == []
+
+
+def test_a_total_that_is_one_call_behind_does_not_end_the_turn() -> None:
+    engine = prompted()
+    for number in range(1, 20):
+        lines = rounds(number, number)
+        assert warned(still(engine, *lines, total=0.01 * (number - 1))) == []
+
+
+def test_a_total_that_rises_with_every_other_call_does_not_end_the_turn() -> None:
+    engine = prompted()
+    for number in range(1, 20):
+        lines = rounds(number, number)
+        assert warned(still(engine, *lines, total=0.01 * (number // 2))) == []
+
+
+def test_subagents_that_begin_at_the_same_time_do_not_end_the_turn() -> None:
+    engine = prompted()
+    for block in (TEXT, USE):
+        lines = [call(f"s{n}", block, parent_tool_use_id=f"t{n}") for n in range(5)]
+        assert warned(still(engine, *lines)) == []
+
+
+def test_a_subagent_whose_calls_add_nothing_to_the_total_ends_the_turn() -> None:
+    engine = prompted()
+    lines = rounds(1, 3, parent_tool_use_id="t")
+    assert warned(still(engine, *lines)) == [WarningKind.COST_UNKNOWN]
+
+
+@pytest.mark.parametrize("cached", [None, 0])
+def test_calls_without_tokens_may_cost_nothing(cached: int | None) -> None:
+    engine = prompted()
+    usage = {"input_tokens": 0, "output_tokens": 0, "cache_read_input_tokens": cached}
+    for number in range(1, 9):
+        message = {"id": str(number), "content": [USE], "usage": usage}
+        assert warned(still(engine, cli.line(type="assistant", message=message), TOOL_RESULT)) == []
+
+
+def test_messages_of_the_cli_itself_do_not_count_as_calls() -> None:
+    engine = prompted()
+    for number in range(1, 9):
+        message = {"id": str(number), "content": [TEXT], "model": "<synthetic>"}
+        assert warned(still(engine, cli.line(type="assistant", message=message))) == []
+
+
 def test_a_turn_whose_start_is_unknown_ends_at_its_first_model_call() -> None:
     engine = cli.running(limits=Limits(usd=USD))
     engine.send("key", "a", "prompt", 0.0)

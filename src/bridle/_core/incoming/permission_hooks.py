@@ -3,6 +3,7 @@
 The CLI sends a permission request and the hooks of PermissionRequest at the same time, and the
 first answer wins. So an allow is not sent while a hook may still block the call, and never after a
 hook has blocked it. Every CLI that has this event sends the id of the tool call with both requests.
+A model may use an id again, so nothing that is known about a call applies to the next one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from bridle._core.incoming.hook_plan import HookPlan
 from bridle._core.incoming.hook_run import HookRun
 from bridle._core.incoming.table import OpenRequests
 from bridle.events import WarningKind
+from bridle.permissions import CanUseToolContext
 
 HOOK_CALL = "hook call"
 """The kind of the deadlines by which the CLI must settle a held permission."""
@@ -50,6 +52,8 @@ class _ToolCall(msgspec.Struct):
     called: set[str]
     #: The permission requests that wait and their answers, by the id of the call.
     held: dict[int, tuple[Call, Answer]]
+    #: The ids of all permission requests.
+    asked: list[str]
     #: How many hook callbacks have not been answered. The CLI can call one twice.
     running: int = 0
     is_blocked: bool = False
@@ -63,8 +67,18 @@ class PermissionHooks:
         self._deadlines = deadlines
         self._table = table
         self._calls: OrderedDict[str, _ToolCall] = OrderedDict()
+        # The tool call of each run of hooks that has not been answered, by the identity of the run.
+        self._runs: dict[int, _ToolCall] = {}
 
     # -- the permission callback -------------------------------------------------------------------
+
+    def asked(self, request_id: str, subject: CanUseToolContext) -> None:
+        """Note a permission request, before its callback is called."""
+        if subject.tool_use_id and self._plan.callbacks_for(PERMISSION_REQUEST, subject.tool_name):
+            about = self._about(subject.tool_use_id)
+            if self._is_over(about):
+                about = self._begin_anew(subject.tool_use_id, about)
+            about.asked.append(request_id)
 
     def answer(self, call: Call, answer: Answer, now: float) -> None:
         """Send the answer of a permission callback, or hold it until the hooks have answered."""
@@ -94,22 +108,25 @@ class PermissionHooks:
         """Note that the CLI has called hooks."""
         if run.event == PERMISSION_REQUEST and run.tool_use_id:
             about = self._about(run.tool_use_id)
+            if run.callback_id in about.called and self._is_over(about):
+                about = self._begin_anew(run.tool_use_id, about)
             about.called.add(run.callback_id)
             about.running += 1
+            self._runs[id(run)] = about
             self._settle(run.tool_use_id, about, now)
 
     def answered(self, run: HookRun, now: float) -> None:
         """Note the answer of hooks, which was sent. Send the permission that waited for it."""
-        if run.event == PERMISSION_REQUEST and run.tool_use_id:
-            about = self._about(run.tool_use_id)
+        about = self._runs.pop(id(run), None)
+        if about is not None and run.tool_use_id:
             about.running -= 1
             about.is_blocked = about.is_blocked or run.settled.refuses
             self._settle(run.tool_use_id, about, now)
 
     def withdrawn(self, run: HookRun, now: float) -> None:
         """Note that the CLI has withdrawn hooks. They can no longer let the call run."""
-        if run.event == PERMISSION_REQUEST and run.tool_use_id:
-            about = self._about(run.tool_use_id)
+        about = self._runs.pop(id(run), None)
+        if about is not None and run.tool_use_id:
             about.running -= 1
             about.is_blocked = True
             self._settle(run.tool_use_id, about, now)
@@ -144,8 +161,20 @@ class PermissionHooks:
         if about is None:
             if len(self._calls) >= _MAX_KEPT:
                 self._drop_oldest()
-            about = self._calls[tool_use_id] = _ToolCall(set(), {})
+            about = self._calls[tool_use_id] = _ToolCall(set(), {}, [])
         return about
+
+    def _is_over(self, about: _ToolCall) -> bool:
+        """Return True if every permission request about the tool call was answered or withdrawn."""
+        return bool(about.asked) and self._table.open.keys().isdisjoint(about.asked)
+
+    def _begin_anew(self, tool_use_id: str, about: _ToolCall) -> _ToolCall:
+        """Forget a tool call that is over: another one has the same id."""
+        for call_id in about.held:
+            self._deadlines.clear((HOOK_CALL, (tool_use_id, call_id)))
+        about.held.clear()
+        del self._calls[tool_use_id]
+        return self._about(tool_use_id)
 
     def _drop_oldest(self) -> None:
         """Forget a tool call without open requests. The table limits those that have some."""

@@ -75,6 +75,7 @@ class PermissionHandler(OneCallback):
             context = structs.replace(subject, tool_input=copied(subject.tool_input))
             bind_raw(context, request.frame.wire_body)
             function, name = callback.function, callback.name
+            self._hooks.asked(request_id, subject)
             table.call(kind, function, context, label, request_id, self._timeout, subject, name)
 
     def finished(self, call: Call, result: Any, now: float) -> None:

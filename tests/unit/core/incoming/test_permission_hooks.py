@@ -252,3 +252,50 @@ def test_a_hook_that_runs_is_not_forgotten_however_many_calls_follow() -> None:
     finish(engine, permission(engine, 4.0), Allow(), 4.0)
     assert payloads(finish(engine, running_hook, None, 5.0)).keys() == {"h", "p"}
     assert engine.next_deadline is None
+
+
+# ------------------------------------------------------------------------- ids that are used again
+
+
+@pytest.mark.parametrize("first", ["allow last", "hook last", "denied", "withdrawn"])
+def test_a_later_call_with_the_same_id_waits_for_its_own_hooks(first: str) -> None:
+    engine = session()
+    call = permission(engine)
+    if first == "allow last":
+        finish(engine, hooked(engine), None, 2.0)
+        assert payloads(finish(engine, call, Allow(), 2.0)).keys() == {"p"}
+    elif first == "hook last":
+        finish(engine, call, Allow(), 1.0)
+        assert payloads(finish(engine, hooked(engine), None, 2.0)).keys() == {"h", "p"}
+    elif first == "denied":
+        finish(engine, hooked(engine), None, 2.0)
+        assert payloads(finish(engine, call, Deny("no"), 2.0)).keys() == {"p"}
+    else:
+        finish(engine, hooked(engine), None, 2.0)
+        feed(engine, 2.0, withdrawal("p"))
+    second = asked_again(engine, "q", 3.0)
+    assert payloads(finish(engine, second, Allow(), 3.0)) == {}
+    finish(engine, hooked(engine, "h2"), Block("no"), 4.0)
+    assert payloads(engine.advance(14.0))["q"]["behavior"] == "deny"
+
+
+@pytest.mark.parametrize("first", ["denied at its deadline", "withdrawn"])
+def test_a_block_does_not_deny_a_later_call_with_the_same_id(first: str) -> None:
+    engine = session()
+    finish(engine, permission(engine), Allow(), 1.0)
+    finish(engine, hooked(engine), Block("no"), 2.0)
+    if first == "withdrawn":
+        feed(engine, 2.1, withdrawal("p"))
+    assert payloads(engine.advance(12.0)).keys() == (set() if first == "withdrawn" else {"p"})
+    finish(engine, asked_again(engine, "q", 13.0), Allow(), 13.0)
+    answers = payloads(finish(engine, hooked(engine, "h2"), None, 14.0))
+    assert answers["q"]["behavior"] == "allow"
+
+
+def test_the_hooks_of_a_later_call_may_come_before_its_permission_request() -> None:
+    engine = session()
+    finish(engine, permission(engine), Allow(), 1.0)
+    finish(engine, hooked(engine), None, 2.0)
+    finish(engine, hooked(engine, "h2"), Block("no"), 3.0)
+    assert payloads(finish(engine, asked_again(engine, "q", 4.0), Allow(), 4.0)) == {}
+    assert payloads(engine.advance(14.0))["q"]["behavior"] == "deny"
