@@ -279,7 +279,7 @@ def test_promises_that_are_not_tried_in_time_count_as_not_verified(
     hanging = tmp_path / "hanging"
     hanging.write_text(f"#!/bin/sh\ntrap '' TERM\necho $$ > {tmp_path}/pid\nsleep 1000\n")
     hanging.chmod(0o755)
-    monkeypatch.setattr(_verified.sys, "executable", str(hanging))
+    monkeypatch.setattr("sys.executable", str(hanging))
     monkeypatch.setattr(_verified, "_TIMEOUT", 1.0)
     monkeypatch.setattr(_verified, "_GRACE", 0.5)
     with pytest.raises(UnverifiedCliError) as caught:
