@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -471,6 +472,29 @@ def test_a_call_is_resumed_from_its_transcript_in_another_directory(lab: Lab) ->
         lost = structs.replace(pending, session_id=str(uuid4()), transcript_path="/no/file.jsonl")
         with pytest.raises(SessionNotFoundError):
             await agent.resume(lost, Allow())
+
+    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
+
+
+def test_a_record_with_another_directory_or_transcript_is_refused(lab: Lab) -> None:
+    async def scene(model: ScriptedModel) -> None:
+        agent = agent_of(lab, model)
+        pending = deferred(await agent.run("go"))
+        assert pending.transcript_path is not None
+        other = lab.work.parent / "other"
+        other.mkdir()
+        with pytest.raises(OptionsError, match="another cwd"):
+            await agent.resume(structs.replace(pending, cwd=str(other)), Allow())
+
+        copy = other / f"{pending.session_id}.jsonl"
+        copy.write_text(Path(pending.transcript_path).read_text().replace("touch a", "touch b"))
+        changed = {**pending.tool_input, "command": "touch b"}
+        elsewhere = structs.replace(pending, transcript_path=str(copy))
+        with pytest.raises(OptionsError, match="another tool_input"):
+            await agent.resume(structs.replace(elsewhere, tool_input=changed), Allow())
+        assert (files(lab), os.listdir(other)) == ([], [copy.name])
+        assert (await agent.resume(elsewhere, Allow())).ok
+        assert files(lab) == ["a"]
 
     play(lab, [[bash("touch a")], repeat([text("done")])], scene)
 

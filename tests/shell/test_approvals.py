@@ -238,6 +238,7 @@ def test_a_transcript_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 def test_a_decision_is_about_the_call_that_waits() -> None:
     check_waiting(PENDING, structs.replace(PENDING, cwd="/other", deferred_at=1.0))
+    check_waiting(structs.replace(PENDING, cwd="/other"), PENDING)  # the transcript has none
     with pytest.raises(UsageError, match="toolu_1 of Bash does not wait"):
         check_waiting(PENDING, None)
     with pytest.raises(UsageError, match="toolu_2 of Write does"):
@@ -246,8 +247,14 @@ def test_a_decision_is_about_the_call_that_waits() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"tool_input": {"command": "rm x"}}, {"tool_name": "Write"}, {"session_id": "other"}],
+    [
+        {"tool_input": {"command": "rm x"}},
+        {"tool_name": "Write"},
+        {"session_id": "other"},
+        {"cwd": "/other"},
+    ],
 )
 def test_a_record_that_was_changed_is_refused(change: dict[str, Any]) -> None:
+    waiting = structs.replace(PENDING, cwd="/work")
     with pytest.raises(OptionsError, match=next(iter(change))):
-        check_waiting(structs.replace(PENDING, **change), PENDING)
+        check_waiting(structs.replace(waiting, **change), waiting)

@@ -11,12 +11,14 @@ from msgspec import structs
 from bridle._core.config import EngineConfig
 from bridle._core.incoming.approvals import PRE_TOOL_USE, Approval
 from bridle._core.incoming.hook_plan import HookPlan
+from bridle._core.launch import Launch, ResumedCall
 from bridle._core.precedence import ResolvedOptions
 from bridle._doors.run import OneTurn
 from bridle._doors.turn import Turn
 from bridle._shell.resuming import (
     check_waiting,
     decision_about,
+    is_own_transcript,
     resumed_call,
     resumed_options,
     waiting_in_files,
@@ -62,6 +64,15 @@ class Resumption(OneTurn):
             keep_messages=keep_messages,
             deps=deps,
         )
+
+    def _plan_launch(self, resumed: ResumedCall | None = None) -> Launch:
+        """Plan the start of the CLI. The record may name only a transcript of the CLI itself."""
+        launch, named = super()._plan_launch(resumed), self._cli.resume_session_id
+        by_id = self._pending.session_id
+        if named is None or named == by_id or is_own_transcript(launch, named):
+            return launch
+        self._cli = self._cli.replace(resume_session_id=by_id)
+        return super()._plan_launch(resumed)
 
     def _plan_hooks(self, needed: str | None = None) -> HookPlan:
         return super()._plan_hooks(PRE_TOOL_USE)

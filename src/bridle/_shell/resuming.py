@@ -212,7 +212,8 @@ def check_waiting(pending: PendingApproval, waiting: PendingApproval | None) -> 
             f"The call {waiting.tool_use_id} of {waiting.tool_name} does.",
             fix="Show that call to the person who decides. ApprovalPending.pending has it.",
         )
-    for name in _COMPARED:
+    has_directories = pending.cwd is not None and waiting.cwd is not None
+    for name in (*_COMPARED, "cwd") if has_directories else _COMPARED:
         if getattr(pending, name) != getattr(waiting, name):
             fix = "Pass outcome.pending, or the unchanged text of PendingApproval.to_json()."
             raise OptionsError("pending", f"has another {name} than the transcript", fix=fix)
@@ -270,6 +271,12 @@ def conversation_of(pending: PendingApproval) -> str:
     """Return the conversation to resume: the path of its transcript, or its id."""
     path = pending.transcript_path
     return path if path is not None and os.path.isfile(path) else pending.session_id
+
+
+def is_own_transcript(launch: Launch, path: str) -> bool:
+    """Return whether a transcript lies where the CLI of the launch keeps its conversations."""
+    projects = os.path.realpath(os.path.join(place_of(launch).config, "projects"))
+    return os.path.dirname(os.path.dirname(os.path.realpath(path))) == projects
 
 
 async def resumed_call(cli: CliOptions, launch: Launch, pending: PendingApproval) -> ResumedCall:
