@@ -222,6 +222,8 @@ BREAKAGES = {
     "approval.deny": NO_HOOKS,
     "approval.prompt_refused": NO_HOOKS,
     "approval.after_resume": NO_HOOKS,
+    "approval.rule": NO_HOOKS,
+    "approval.tool": NO_HOOKS,
 }
 """Promise → the breakage on which it is seen failing."""
 

@@ -13,6 +13,8 @@ from bridle import (
     OutcomeReason,
     PendingApproval,
     PreToolUseContext,
+    ToolServer,
+    tool,
 )
 from bridle.errors import ApprovalPending
 from bridle.testing._verify.promises import TESTED_SINCE, Broken, expect, promise, require
@@ -121,3 +123,50 @@ async def after_resume(stage: Stage) -> str:
     require(outcome.ok, ended(outcome))
     expect("files", stage.files, ["made"])
     return "ApprovalPending; the call ran once allowed"
+
+
+def _fail(_: PreToolUseContext) -> None:
+    raise RuntimeError("a hook that fails")
+
+
+@promise(
+    "approval.rule",
+    "A call that a rule of approve names waits, also if a hook raises.",
+    depends="approve=[...]",
+    since=_SINCE,
+)
+async def rule(stage: Stage) -> str:
+    async with Model(_touch()) as model:
+        agent = stage.agent(model, approve=["Bash(touch *)"], on_pre_tool_use=_fail)
+        pending = _pending(await agent.run("go"))
+        expect("files while the call waits", stage.files, [])
+        outcome = await agent.resume(pending, Allow())
+    require(outcome.ok, ended(outcome))
+    expect("files", stage.files, ["made"])
+    return "the call waited although the hook raised, and ran once allowed"
+
+
+@promise(
+    "approval.tool",
+    "A call of a tool with approval=True waits, and runs once when a person allows it.",
+    depends="@tool(approval=True)",
+    since=_SINCE,
+)
+async def approved_tool(stage: Stage) -> str:
+    calls: list[str] = []
+
+    @tool(approval=True)
+    def pay(to: str) -> str:
+        """Pay."""
+        calls.append(to)
+        return "paid"
+
+    script: Script = [[tool_use("mcp__bank__pay", to="Ann")], repeat([text(DONE)])]
+    async with Model(script) as model:
+        agent = stage.agent(model, mcp_servers={"bank": ToolServer([pay])})
+        pending = _pending(await agent.run("go"))
+        expect("calls while it waits", calls, [])
+        outcome = await agent.resume(pending, Allow())
+    require(outcome.ok, ended(outcome))
+    expect("calls", calls, ["Ann"])
+    return "the call waited, and ran once allowed"
