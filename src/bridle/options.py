@@ -51,7 +51,7 @@ from bridle._option_checks import Effort, PermissionMode, SettingSource, Thinkin
 from bridle._store import SessionStore as SessionStore
 from bridle.errors import OptionsError
 from bridle.events import SdkWarning, SessionEvent
-from bridle.hooks import Hook, HookCallback, check_hooks
+from bridle.hooks import Hook, HookCallback, check_hooks, compile_matcher
 from bridle.permissions import (
     CanUseToolCallback,
     ElicitationCallback,
@@ -374,6 +374,8 @@ class BidirOptions(Record):
             raise OptionsError("on_user_dialog", "needs supported_dialog_kinds", fix=fix)
         if not self.parallel_hooks:
             check_hooks(self.all_hooks())
+        elif self.on_can_use_tool or self.on_question or self.on_plan:
+            _check_awaited(self.all_hooks().get("PermissionRequest", ()))
 
     def all_hooks(self) -> dict[str, tuple[Hook, ...]]:
         """Return the hooks by event, in the order in which they run."""
@@ -445,3 +447,18 @@ RECORDS: Mapping[str, type[Record]] = {"cli": CliOptions, "sdk": SdkOptions, "bi
 def option_rows() -> list[tuple[str, Field]]:
     """Return every option as a pair: the name of its record, and its row."""
     return [(cls.__name__, row) for cls in RECORDS.values() for row in cls.fields.values()]
+
+
+def _check_awaited(hooks: Sequence[Hook]) -> None:
+    """Check the matchers of hooks that the CLI calls and that an allow has to wait for.
+
+    Raises:
+        OptionsError: a matcher is not a Python expression, so Bridle cannot know the tools.
+    """
+    for hook in hooks:
+        try:
+            compile_matcher(hook.matcher)
+        except ValueError as error:
+            problem = f"of PermissionRequest is not valid in Python: {error}"
+            fix = "Write the matcher so that Python can read it too."
+            raise OptionsError("Hook.matcher", problem, fix=fix) from error

@@ -230,6 +230,21 @@ def test_bridle_rejects_a_matcher_that_python_cannot_read() -> None:
     BidirOptions(hooks=hooks, parallel_hooks=True)  # the CLI reads it
 
 
+@pytest.mark.parametrize("name", ["on_can_use_tool", "on_question", "on_plan"])
+def test_a_permission_callback_needs_matchers_of_permission_requests_that_bridle_can_read(
+    name: str,
+) -> None:
+    """Bridle holds an allow for the hooks that the CLI calls, so it has to know them."""
+    callback: dict[str, Any] = {name: lambda _: None}
+    hooks = {"PermissionRequest": [Hook(audit, matcher="(?<tool>Bash)")]}
+    with pytest.raises(OptionsError, match=r"Hook\.matcher .*Python") as caught:
+        BidirOptions(hooks=hooks, parallel_hooks=True, **callback)
+    assert caught.value.fix == "Write the matcher so that Python can read it too."
+    BidirOptions(hooks=hooks, parallel_hooks=True)
+    readable = {"PermissionRequest": [Hook(audit, matcher="^Ba")]}
+    BidirOptions(hooks=readable, parallel_hooks=True, **callback)
+
+
 def test_invalid_outputs_are_sent_only_if_they_need_not_be_combined_with_others() -> None:
     hook = Hook(audit, on_invalid="send")
     with pytest.raises(OptionsError, match="PreToolUse has 2 hooks"):

@@ -170,7 +170,7 @@ class HookPlan(msgspec.Struct, frozen=True):
         return None if planned is None else planned.event
 
     def callbacks_for(self, event: str, tool_name: str) -> frozenset[str]:
-        """Return the ids of the callbacks that the CLI calls for this tool."""
+        """Return the ids of the callbacks that the CLI calls, or may call, for this tool."""
         names = names_of(tool_name)
         return frozenset(
             callback_id
@@ -215,7 +215,7 @@ def _is_called(matcher: str | None, names: tuple[str, ...]) -> bool:
     try:
         return _matches(compile_matcher(matcher), names)
     except ValueError:  # a JavaScript expression that only the CLI can apply
-        return False
+        return True
 
 
 def _matches(matcher: Matcher, subjects: tuple[str, ...]) -> bool:

@@ -146,11 +146,18 @@ def test_hooks_that_are_withdrawn_let_nothing_run() -> None:
 
 def test_hooks_with_their_own_matcher_are_awaited_if_it_matches() -> None:
     """In parallel, the CLI calls each hook whose matcher fits."""
-    hooks = Hook(idle, matcher="Bash"), Hook(idle, matcher="Write"), Hook(idle, matcher="(?<a>B)")
+    hooks = Hook(idle, matcher="Bash"), Hook(idle, matcher="Write"), Hook(idle, matcher="^W")
     engine = session(*hooks, Hook(idle), parallel=True)
     finish(engine, permission(engine), Allow(), 1.0)
     assert payloads(finish(engine, hooked(engine, "h0", "hook_0"), None, 2.0)).keys() == {"h0"}
     assert payloads(finish(engine, hooked(engine, "h3", "hook_3"), None, 2.0)).keys() == {"h3", "p"}
+
+
+def test_a_hook_whose_matcher_only_the_cli_can_read_is_awaited() -> None:
+    engine = session(Hook(idle, matcher="(?<a>B)"), parallel=True)
+    assert payloads(finish(engine, permission(engine), Allow(), 1.0)) == {}
+    finish(engine, hooked(engine), Block("no"), 2.0)
+    assert payloads(engine.advance(12.0))["p"]["behavior"] == "deny"
 
 
 @pytest.mark.parametrize(
