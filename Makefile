@@ -10,6 +10,7 @@ WORKERS := $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 2)')
 PYTEST_ARGS ?= -n $(WORKERS) --dist worksteal
 
 VENV := .venv
+GROUP := dev
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 STAMP := $(VENV)/.installed
@@ -22,25 +23,50 @@ SOURCES := src tests tools bench examples
 
 # The caller's import path must not decide what is tested.
 unexport PYTHONPATH
+# Without compiled files, every process that a test starts compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # The pinned pyright is the one we want; its wrapper need not say that there is a newer one.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-fleet test check lint types mypy pyright unit soak simulate fuzz mutate bench micro surface drift docs cov fmt lock clean
+.PHONY: help setup demo demo-fleet test test-all collect longer pythons on-python steady check lint types mypy pyright unit soak simulate fuzz mutate bench micro surface drift docs cov fmt lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
-test:  ## everything that must hold before a merge
-	$(MAKE) -j 2 lint types
-	$(MAKE) unit simulate
+test:  ## what to run before every commit: about six minutes on two cores
+	$(MAKE) -j 2 lint types collect
+	$(MAKE) unit
+
+# In a fresh checkout, each worker would compile all test files.
+collect: $(STAMP)
+	@$(PY) -m pytest --collect-only --quiet --quiet --quiet
+
+# `make test test-all` runs the tests of `make test` once.
+test-all: test  ## everything: also the older CLI, all programs and pages, and each Python that is here
+	$(PY) -m pyright
+	$(MAKE) longer simulate pythons
+
+longer: $(STAMP) $(OLDER) $(DECLARATIONS)  ## the tests that only `make test-all` runs
+	$(PY) -m pytest $(PYTEST_ARGS) -m longer
+
+pythons: $(STAMP)  ## the tests of sessions on each other Python that is here
+	@set -e; found=$$($(PY) tools/pythons.py); for one in $$found; do \
+	    $(MAKE) on-python VENV=.venv-$${one%%=*} PYTHON=$${one#*=} GROUP=session; \
+	done
+
+on-python: $(STAMP)
+	$(PY) -m pytest $(PYTEST_ARGS) -m "not longer" tests/unit tests/shell tests/simulation tests/real/test_tour.py
+
+steady: $(STAMP) $(OLDER) $(DECLARATIONS)  ## the tests of `make test` three times, beside eight busy processes
+	$(PY) tools/steady.py --times 3 --load 8 -- $(PY) -m pytest $(PYTEST_ARGS) -m "not longer"
 
 # The tour needs Bridle and a CLI and none of the tools; `make setup` installs all of them.
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO))  ## a tour on the real CLI: offline, without a key
 	@$(PY) -m bridle demo
 
 demo-fleet: $(STAMP)  ## three workers of a fleet, a kill and a take-over: offline, without a key
-	@$(PY) -m bridle.cli._demo.fleet
+	@$(PY) -m bridle.cli._demo.fleet_demo
 
 setup: $(STAMP) $(OLDER) $(DECLARATIONS)  ## .venv with the pinned tools, Bridle itself and the CLIs to test on
 
@@ -59,22 +85,22 @@ $(DEMO): pyproject.toml constraints.txt
 $(STAMP): pyproject.toml constraints.txt
 	$(environment)
 	$(PIP) install --upgrade --constraint constraints.txt pip
-	$(PIP) install --constraint constraints.txt --group dev --editable .
+	$(PIP) install --constraint constraints.txt --group $(GROUP) --editable .
 	@touch $@
 
-$(OLDER): $(STAMP)
+$(OLDER): | $(STAMP)
 	@mkdir -p .clis
 	$(PY) tools/fetch_cli.py $(notdir $@) $(dir $@)
 
-$(DECLARATIONS): $(STAMP) tools/surface.toml
+$(DECLARATIONS): tools/surface.toml | $(STAMP)
 	@mkdir -p .clis
 	$(PY) tools/fetch_declarations.py
-	@touch $@
 
-lint: $(STAMP)  ## format, lint rules, import contracts
+lint: $(STAMP)  ## format, lint rules, import contracts, generated modules
 	$(PY) -m ruff format --check $(SOURCES)
 	$(PY) -m ruff check $(SOURCES)
 	$(VENV)/bin/lint-imports --no-logo
+	$(PY) tools/build_sync.py --check
 
 types: mypy pyright  ## mypy and pyright, both strict; what only newer Pythons run, too
 
@@ -82,16 +108,16 @@ mypy: $(STAMP)
 	$(PY) -m mypy
 
 pyright: $(STAMP)
-	$(PY) -m pyright
-	$(PY) -m pyright --pythonversion 3.13 src/bridle/_shell/tasks.py
+	$(PY) -m pyright src tests/typing
+	$(PY) -m pyright --pythonversion 3.13 src/bridle/_runtime/tasks.py
 
 check: lint types  ## the quick tier, for editing: lint, types, unit and property tests
 	$(PY) -m pytest $(PYTEST_ARGS) -q tests/unit tests/property tests/wire
 
-unit: $(STAMP) $(OLDER) $(DECLARATIONS)  ## the test suite; PYTEST_ARGS=... to choose
-	$(PY) -m pytest $(PYTEST_ARGS)
+unit: $(STAMP) $(OLDER) $(DECLARATIONS)  ## the tests of `make test`; PYTEST_ARGS=... to choose
+	$(PY) -m pytest -m "not longer" $(PYTEST_ARGS)
 
-soak: $(STAMP) $(OLDER)  ## hundreds of sessions that leave nothing behind; every program for the official SDK
+soak: $(STAMP) $(OLDER)  ## hundreds of sessions that leave nothing behind; programs for the official SDK run twice
 	BRIDLE_SOAK=1 $(PY) -m pytest $(PYTEST_ARGS) tests/soak tests/leaks tests/compat
 
 simulate: $(STAMP)  ## seeded simulation of the engine; SEEDS=100000 for a long one
@@ -138,5 +164,5 @@ lock: $(STAMP)  ## newest versions the groups allow -> constraints.txt
 	  $(PY) -m pip freeze --all --exclude-editable --exclude setuptools; } > constraints.txt
 
 clean:  ## back to a bare checkout
-	rm -rf $(VENV) .drift build site .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-* .clis .drift build dist site .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,7 +19,7 @@ from msgspec import Struct
 from bench import instructions
 from bench.jobs import Figures, Job, percentiles
 from bench.plans import Stage
-from bridle._shell.locate import candidates
+from bridle._process.locate import candidates
 from bridle.testing import ScriptedModel, text
 
 ROOT = Path(__file__).parents[1]

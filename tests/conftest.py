@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import signal
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from tests.support.costs import Costs
+from tests.support.limits import SetLimits
+from tests.support.processes import run
 from tests.support.servers import PostgresServer, RedisServer, run_postgres, run_redis
+from tests.support.steps import ReplaceSteps
+from tests.support.tiers import mark_longer
 
-from bridle._shell.locate import candidates
+from bridle._process.locate import candidates
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -20,16 +27,65 @@ _WHEELS = (Path(place.path) for place in candidates() if place.origin == "claude
 _CLIS = [*_WHEELS, *REPOSITORY.glob(".clis/*/claude")]
 os.environ.setdefault("BRIDLE_TEST_CLIS", os.pathsep.join(str(p) for p in _CLIS if p.exists()))
 
+# A job that a shell started in the background ignores Ctrl-C, and so would what the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # The suite gives the same verdict twice in a row; looking for new cases is what the simulation
 # and the fuzzers are for. No deadline: a shared machine is slow now and then.
-settings.register_profile("bridle", derandomize=True, deadline=None)
+settings.register_profile(
+    "bridle",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],  # as above: it measures seconds
+)
 settings.load_profile("bridle")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of this suite."""
+    parser.addoption("--costs", action="store_true", help="print the CPU seconds of the tests")
+    parser.addoption("--costs-file", type=Path, help="also write them to this file, as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure what tests cost if that is wanted."""
+    if config.getoption("costs"):
+        config.pluginmanager.register(Costs(config))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that `make test` leaves out, before `-m` selects by marks."""
+    mark_longer(items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an `async def` test on a loop of its own, for a bounded time."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    run(lambda: pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The root of the checkout."""
     return REPOSITORY
+
+
+@pytest.fixture
+def set_limits(monkeypatch: pytest.MonkeyPatch) -> SetLimits:
+    """Other limits and clocks for this test."""
+    return SetLimits(monkeypatch)
+
+
+@pytest.fixture
+def replace_steps(monkeypatch: pytest.MonkeyPatch) -> ReplaceSteps:
+    """Steps of the shell that this test delays, watches or makes fail."""
+    return ReplaceSteps(monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -18,10 +18,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from bridle.cli._demo.stage import AT_ONCE, Stage
 from bridle.cli._demo.tour import Tour
+from bridle.cli._demo.tour_output import AT_ONCE, Stage
+from bridle.cli._screens.live import LiveScreen
 from bridle.cli.demo import alone, play
-from bridle.cli.live import LiveScreen
 
 PICTURE = Path(__file__).parent.parent / "docs" / "assets" / "demo.svg"
 COLUMNS = 80

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from bridle._core.shutdown import HOLD, ShutdownStep
-from bridle._core.state import MOVES, Cause, Lifecycle
+from bridle._engine.shutdown import HOLD, ShutdownStep
+from bridle._engine.state import MOVES, Cause, Lifecycle
 from doc_tables import code, table
 
 _WIDTH, _HEIGHT = 760, 400

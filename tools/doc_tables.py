@@ -16,19 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import bridle
-from bridle._core.incoming.hook_rules import RULES, EventRule
-from bridle._core.incoming.mcp_messages import MAX_EARLY
-from bridle._core.incoming.table import MAX_OPEN_REQUESTS
-from bridle._core.operations import OPERATIONS
-from bridle._core.outgoing import MAX_PENDING_REQUESTS, MAX_QUEUED
-from bridle._core.precedence import variable_of
-from bridle._fields import Channel, Field, Record, always
+from bridle._engine.incoming.hook_rules import RULES, EventRule
+from bridle._engine.incoming.mcp.messages_of_servers import MAX_EARLY
+from bridle._engine.incoming.open_requests import MAX_OPEN_REQUESTS
+from bridle._engine.outgoing.operations import OPERATIONS
+from bridle._engine.outgoing.requests import MAX_PENDING_REQUESTS, MAX_QUEUED
+from bridle._records.fields import Channel, Field, Record, always
 from bridle.cli import COMMANDS
 from bridle.cli.diagnosis import Problem
 from bridle.cli.exits import ExitCode
 from bridle.events import WarningKind
 from bridle.hooks import CONTEXTS
 from bridle.options import WEAKENING_VARIABLES, AgentConfig, Limits, Retry, option_rows
+from bridle.options._precedence import variable_of
 from bridle.outcomes import OUTCOME_ERRORS, OutcomeReason
 from bridle.testing.fake_cli import PROMPT_WORDS
 from bridle.testing.recording import read_recording

@@ -55,11 +55,13 @@ def fetch(version: str, directory: Path) -> Path:
     target = directory / version / "claude"
     if target.exists():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         with tarfile.open(pack(f"{package_name()}@{version}", scratch)) as package:
             binary = unpack(package, "package/claude", Path(scratch))
         binary.chmod(0o755)
+        # At the end: `make` takes the directory of the version for the proof that it is complete.
+        target.parent.mkdir(exist_ok=True)
         binary.replace(target)
     return target
 

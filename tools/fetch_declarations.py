@@ -22,6 +22,8 @@ from fetch_cli import pack, unpack
 REPOSITORY = Path(__file__).resolve().parent.parent
 KEPT_IN = REPOSITORY / ".clis"
 LISTS = REPOSITORY / "tools/surface.toml"
+DONE = KEPT_IN / "declarations"
+"""Tells `make` that all packages are there."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ def main() -> int:
         return 0
     for package in packages().values():
         print(fetch(package))
+    DONE.touch()
     return 0
 
 

@@ -999,7 +999,10 @@ STOPS: Mapping[str, tuple[Mapping[str, Responder], Responder]] = {
     "permission_deny": ({}, deny),
     "permission_deny_interrupt": ({}, deny_and_stop),
     "hook_and_permission": (
-        {"PreToolUse:look": no_output, "PostToolUse:look": no_output, "Stop:look": no_output},
+        {
+            f"{event}:look": no_output
+            for event in ("PreToolUse", "PostToolUse", "PostToolBatch", "Stop")
+        },
         allow,
     ),
     "hook_pre_defer": ({"PreToolUse:defer": defer}, allow),

@@ -4,7 +4,7 @@ Usage::
 
     python tools/mutate.py [--sample 200] [--seed 1] [--jobs 2] [--minutes 30] [--work build/mutate]
 
-cosmic-ray finds the possible changes (mutants) of `src/bridle/_core`. Each mutant of a seeded
+cosmic-ray finds the possible changes (mutants) of `src/bridle/_engine`. Each mutant of a seeded
 sample is run against the unit tests of the core, the property tests and a short simulation, in a
 copy of the repository. The program prints each mutant that survives and the share that was killed.
 The exit code is 1 if fewer than 90 % were killed.
@@ -35,11 +35,11 @@ from typing import Any, NamedTuple
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 COPIED = ("src", "tests", "tools", "pyproject.toml", "docs", "README.md", "CHANGELOG.md")
-MUTATED = "src/bridle/_core"
+MUTATED = "src/bridle/_engine"
 ENOUGH = 0.90
 
 # Ordered by how fast they find a change: the first failure ends the trial of a mutant.
-PYTEST = "-m pytest -x -q -p no:cacheprovider -p no:xdist tests/unit/core tests/property"
+PYTEST = "-m pytest -x -q -p no:cacheprovider -p no:xdist tests/unit tests/property"
 SIMULATION = "-m tests.simulation.run --start 0 --seeds 300 --jobs 1"
 
 # The other operators change what no test can see: an annotation that is never evaluated, or the

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 import bridle.testing
-from bridle._shell.locate import VARIABLE, candidates
+from bridle._process.locate import VARIABLE, candidates
 from bridle.testing import FORBID_REAL_API, ModelRequest, ScriptedModel, text
 from bridle.testing.script import Answer, Player
 from doc_blocks import PRINTS, Block, read_blocks

@@ -17,15 +17,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
 
-from bridle import _doors
-from bridle._agents import AgentConfig
-from bridle._api import ApiEvent, Delta
-from bridle._core import launch, operations
-from bridle._message import Message
-from bridle._system import SYSTEM_KINDS
+from bridle import _pool, _session, sync
+from bridle._engine.outgoing import operations
+from bridle._process.launch import plan as launch
 from bridle.content import Block
 from bridle.controls import ControlFrame, IncomingRequest
 from bridle.hooks import HOOK_EVENTS
+from bridle.messages._message import Message
+from bridle.messages._stream_objects import ApiEvent, Delta
+from bridle.messages._system import SYSTEM_KINDS
 from bridle.options import (
     BidirOptions,
     CliOptions,
@@ -36,6 +36,7 @@ from bridle.options import (
     managed_flags,
     option_rows,
 )
+from bridle.options._agents import AgentConfig
 from typescript_types import Declarations, literals
 
 KINDS: dict[str, str] = {
@@ -104,8 +105,9 @@ class Bridle:
         The subtype of a request is a literal, so every literal counts that is an argument of a
         call in the doors or in the module of the operations.
         """
-        doors = Path(str(_doors.__file__)).parent
-        paths = [Path(operations.__file__), *doors.rglob("*.py")]
+        doors = [Path(str(one.__file__)).parent for one in (_pool, _session, sync)]
+        modules = [path for door in doors for path in door.rglob("*.py")]
+        paths = [Path(operations.__file__), *modules]
         sent = {text for path in paths for text in _arguments(_parsed(path))}
         return {"initialize", *sent, *_tags(IncomingRequest)}
 

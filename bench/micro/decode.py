@@ -13,7 +13,7 @@ from typing import Any, Union
 
 import msgspec
 
-from bridle._core.wire import decode_line
+from bridle._engine.wire.codec import decode_line
 from bridle.controls import ControlFrame
 from bridle.messages import Message, UnknownMessage
 

@@ -16,8 +16,8 @@ from collections.abc import Callable
 import msgspec
 
 from bridle import AssistantMessage, StreamEvent
-from bridle._core.config import EngineConfig
-from bridle._core.engine import Engine
+from bridle._engine.config import EngineConfig
+from bridle._engine.engine import Engine
 
 ROUNDS = 41
 LINES_PER_CHUNK = 160

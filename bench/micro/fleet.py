@@ -23,10 +23,11 @@ from typing import Any
 from msgspec import json
 
 from bridle import Agent, OutcomeReason
-from bridle._core.fleet_runs import SegmentResult
-from bridle._core.journal import StoredOutcome
 from bridle.fleet import Fleet
-from bridle.fleet._dbos import Executor, Queue
+from bridle.fleet._decisions import SegmentResult
+from bridle.fleet._queue.dbos_queue import Queue
+from bridle.fleet._queue.executor import Executor
+from bridle.sessions._journal import StoredOutcome
 
 ROOT = Path(__file__).parents[2]
 AT_ONCE = 10

@@ -13,8 +13,8 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from bridle._core.framing import LineFramer
-from bridle._core.oversized import ShallowScan
+from bridle._engine.wire.framing import LineFramer
+from bridle._engine.wire.oversized import ShallowScan
 
 RUNS = 9
 MIB = 1024 * 1024

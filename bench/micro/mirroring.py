@@ -114,7 +114,7 @@ def compare(turn: str, cli: str) -> float:
 
 def main() -> int:
     """Compare both turns. Return 1 if one passes the limit."""
-    from bridle._shell.locate import candidates
+    from bridle._process.locate import candidates
 
     cli = next(p.path for p in candidates() if os.path.exists(p.path))
     return int(max([compare(turn, cli) for turn in TURNS]) > LIMIT)

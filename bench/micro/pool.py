@@ -9,6 +9,7 @@ Run: python bench/micro/pool.py [ROUNDS]
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -17,8 +18,7 @@ from time import perf_counter
 from typing import Any
 
 from bridle import Agent, AssistantMessage, Session
-from bridle._shell.locate import candidates
-from bridle._shell.parking import resident_bytes
+from bridle._process.locate import candidates
 from bridle.agent import Pool
 from bridle.testing import ScriptedModel, text
 
@@ -32,6 +32,12 @@ def newest() -> str:
     """Return the CLI of the installed wheel."""
     places = (place.path for place in candidates() if place.origin == "claude-agent-sdk")
     return next(path for path in places if Path(path).exists())
+
+
+def _resident_bytes(pid: int) -> int:
+    """Return the physical memory of a process in bytes."""
+    with open(f"/proc/{pid}/statm", "rb") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 async def first_line(session: Session) -> None:
@@ -57,7 +63,7 @@ async def ready(pool: Pool[Any], memory: list[float]) -> float:
     async with pool.session() as session:
         await first_line(session)
         seconds = perf_counter() - began
-        memory.append((resident_bytes(session.pid or 0) or 0) / (1 << 20))
+        memory.append(_resident_bytes(session.pid or 0) / (1 << 20))
     assert pool.metrics.from_ready == before + 1
     return seconds
 

@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 from bench import instructions  # noqa: E402  # the program is run by its path
 from bench.plans import PAYLOADS  # noqa: E402
 
-from bridle._core.wire import decode_line, encode_json  # noqa: E402
+from bridle._engine.wire.codec import decode_line, encode_json  # noqa: E402
 from bridle.content import TextBlock  # noqa: E402
 from bridle.messages import ContentBlockDelta, TextDelta  # noqa: E402
 

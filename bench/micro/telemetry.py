@@ -13,7 +13,7 @@ import statistics
 import time
 
 from bridle import BidirOptions, SdkOptions, Session
-from bridle._shell.transport import TransportEvents
+from bridle._process.transport import TransportEvents
 from bridle.telemetry import Observation, Telemetry
 
 ROUNDS = 31

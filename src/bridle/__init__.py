@@ -21,8 +21,7 @@ from bridle import outcomes as outcomes
 from bridle import permissions as permissions
 from bridle import telemetry as telemetry
 from bridle import tools as tools
-from bridle._core.precedence import IgnoredSetting, ResolvedOptions, resolve_options
-from bridle._core.wire import decode_line
+from bridle._engine.wire.codec import decode_line
 from bridle.approvals import PendingApproval
 from bridle.content import (
     ContentBlock,
@@ -98,6 +97,7 @@ from bridle.messages import (
     UserMessage,
 )
 from bridle.options import AgentConfig, BidirOptions, CliOptions, Limits, Retry, SdkOptions
+from bridle.options._precedence import IgnoredSetting, ResolvedOptions, resolve_options
 from bridle.outcomes import Outcome, OutcomeReason
 from bridle.permissions import (
     Accept,
@@ -124,31 +124,31 @@ if TYPE_CHECKING:
     from bridle import operations as operations
     from bridle import sessions as sessions
     from bridle import sync as sync
-    from bridle._core.partial_messages import PartialMessages
-    from bridle._core.state import Lifecycle
-    from bridle._doors.query import QueryStream, query
-    from bridle._doors.run import run
-    from bridle._doors.session import Session
-    from bridle._doors.session_start import SessionStart, start_session
-    from bridle._doors.subscription import Subscription, TextPieces, TurnEvents
-    from bridle._doors.turn import Turn
+    from bridle._engine.delivery.partial_messages import PartialMessages
+    from bridle._engine.state import Lifecycle
+    from bridle._session.one_way.query import QueryStream, query
+    from bridle._session.readers.subscription import Subscription, TextPieces, TurnEvents
+    from bridle._session.run import run
+    from bridle._session.session import Session
+    from bridle._session.session_start import SessionStart, start_session
+    from bridle._session.turn import Turn
     from bridle.agent import Agent
     from bridle.outcomes import Clock
 
 _LAZY = {
     "Agent": "bridle.agent",
-    "Lifecycle": "bridle._core.state",
-    "PartialMessages": "bridle._core.partial_messages",
-    "QueryStream": "bridle._doors.query",
-    "Session": "bridle._doors.session",
-    "SessionStart": "bridle._doors.session_start",
-    "Subscription": "bridle._doors.subscription",
-    "TextPieces": "bridle._doors.subscription",
-    "Turn": "bridle._doors.turn",
-    "TurnEvents": "bridle._doors.subscription",
-    "query": "bridle._doors.query",
-    "run": "bridle._doors.run",
-    "start_session": "bridle._doors.session_start",
+    "Lifecycle": "bridle._engine.state",
+    "PartialMessages": "bridle._engine.delivery.partial_messages",
+    "QueryStream": "bridle._session.one_way.query",
+    "Session": "bridle._session.session",
+    "SessionStart": "bridle._session.session_start",
+    "Subscription": "bridle._session.readers.subscription",
+    "TextPieces": "bridle._session.readers.subscription",
+    "Turn": "bridle._session.turn",
+    "TurnEvents": "bridle._session.readers.subscription",
+    "query": "bridle._session.one_way.query",
+    "run": "bridle._session.run",
+    "start_session": "bridle._session.session_start",
 }
 
 _MODULES = (
@@ -188,7 +188,7 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept every attribute
 
 
 def _clock() -> Clock:
-    from bridle._shell import timer
+    from bridle._runtime import timer
 
     return timer
 

@@ -16,25 +16,27 @@ from typing import (
     overload,
 )
 
-from bridle._core.pool import PoolMetrics
-from bridle._core.precedence import ResolvedOptions
-from bridle._doors.agent_plan import AgentPlan, refuse_keywords
-from bridle._doors.not_given import NOT_GIVEN
-from bridle._doors.pool import Pool, PoolSession
-from bridle._doors.pool_work import PoolPlan
-from bridle._doors.query import QueryStream, stream
-from bridle._doors.run_many import RunProgress
-from bridle._doors.session_start import SessionStart, start
-from bridle._keyword_types import AgentChanges, AgentOptions, ConversationOptions, Options
-from bridle._keywords import gather
-from bridle._sync_agent import Deps, SyncAgent, refuse_pickle
-from bridle._sync_pool import SyncPool, SyncPoolSession
+from bridle._pool.pool import Pool, PoolSession
+from bridle._pool.pool_work import PoolPlan
+from bridle._pool.table import PoolMetrics
+from bridle._session.agent_plan import AgentPlan, refuse_keywords
+from bridle._session.not_given import NOT_GIVEN
+from bridle._session.one_way.query import QueryStream, stream
+from bridle._session.run_many import RunProgress
+from bridle._session.session_start import SessionStart, start
 from bridle.approvals import PendingApproval
 from bridle.content import Content, Prompts
 from bridle.errors import OptionsError
 from bridle.options import BidirOptions, CliOptions, Limits, Retry, SdkOptions
+from bridle.options._keyword_types import AgentChanges, AgentOptions, ConversationOptions, Options
+from bridle.options._keywords import gather
+from bridle.options._precedence import ResolvedOptions
 from bridle.outcomes import Outcome, Output
 from bridle.permissions import PermissionResult
+from bridle.sync._agent_base import Deps, refuse_pickle
+from bridle.sync._agent_twin import SyncAgent
+from bridle.sync._pool_base import SyncPoolSession
+from bridle.sync._pool_twin import SyncPool
 
 __all__ = [
     "Agent",
@@ -234,6 +236,7 @@ class Agent(Generic[Deps]):
         keep_messages: bool = ...,
         deps: Deps | None = ...,
         limits: Limits | None = ...,
+        wait: float | None = ...,
     ) -> Outcome[Output]: ...
 
     @overload
@@ -248,6 +251,7 @@ class Agent(Generic[Deps]):
         keep_messages: bool = ...,
         deps: Deps | None = ...,
         limits: Limits | None = ...,
+        wait: float | None = ...,
     ) -> Outcome[Any]: ...
 
     async def resume(
@@ -261,29 +265,38 @@ class Agent(Generic[Deps]):
         keep_messages: bool = False,
         deps: Deps | None = NOT_GIVEN,
         limits: Limits | None = NOT_GIVEN,
+        wait: float | None = None,
     ) -> Outcome[Any]:
         """Decide about a tool call that waits for approval, and return the outcome of its turn.
 
-        Bridle starts a CLI that continues the conversation. Close the session that deferred the
-        call first. First the PreToolUse hooks of this agent run again, with the input of an
-        ``Edit`` if there is one. A ``Block`` denies the call even if the decision allows it,
-        ``ModifyInput`` changes its input, and ``Defer`` counts as ``Continue``. Then the tool runs,
-        or the model reads the reason of the ``Deny``, and the turn goes on. The agent needs the
-        same in-process tools as the one that deferred the call.
+        Bridle starts a CLI that continues the conversation. First the PreToolUse hooks of this
+        agent run again, with the input of an ``Edit`` if there is one. A ``Block`` denies the call
+        even if the decision allows it, ``ModifyInput`` changes its input, and ``Defer`` counts as
+        ``Continue``. Then the tool runs, or the model reads the reason of the ``Deny``, and the
+        turn goes on. The agent needs the same in-process tools as the one that deferred the call.
 
-        A call is decided once. If the CLI fails before it gets the decision, ``outcome.pending``
-        is the same call, which still waits. If it fails later, ``outcome.pending`` is None, because
-        the tool may have run.
+        A call is decided once. If several programs decide, one decision takes effect, and the
+        others raise UsageError or SessionInUseError. If the CLI fails before it gets the decision,
+        ``outcome.pending`` is the same call, which still waits. If it fails later,
+        ``outcome.pending`` is None, because the tool may have run.
 
         Args:
             pending: ``outcome.pending``, or ``PendingApproval.from_json(text)``.
             decision: ``Allow()``, ``Deny(reason)`` or ``Edit(new_input)``.
             output_type: as for ``run``, here and below. ``limits`` replaces the agent's limits.
+            wait: seconds to wait while another session or program uses the conversation, for
+                example to apply another decision. None waits for five seconds, in which a session
+                that has just deferred the call ends.
 
         Raises:
-            OptionsError: an argument is invalid. Nothing was started.
+            OptionsError: an argument is invalid, or ``pending`` differs from the call in the
+                transcript. Nothing was started.
+            UsageError: the call does not wait: another program has decided about it, or another
+                call waits. Nothing was started.
+            SessionInUseError: another program uses the conversation.
             StartError: the CLI did not start, or cannot resume calls (before 2.1.197). The call
                 still waits.
+            CallMayHaveRun: the call was approved before and cut off. It does not run again.
 
         Cancellation: shuts down the CLI. If it has the decision, the tool may have run.
         """
@@ -291,6 +304,7 @@ class Agent(Generic[Deps]):
             pending,
             decision,
             limits,
+            wait,
             output_type=output_type,
             output_retries=output_retries,
             retry=retry,
@@ -498,13 +512,8 @@ class Agent(Generic[Deps]):
         self,
         *,
         size: int = 4,
-        ready: int | None = None,
         max_idle: float | None = 300.0,
-        max_age: float | None = 3600.0,
-        max_uses: int | None = None,
-        max_memory: int | None = None,
         timeout: float | None = 60.0,
-        drain: float = 30.0,
         retry: Retry | None = None,
         **refused: Never,
     ) -> Pool[Deps]:
@@ -516,16 +525,9 @@ class Agent(Generic[Deps]):
 
         Args:
             size: maximum number of processes at the same time. One takes up to 250 MB.
-            ready: number of processes to keep ready for the next callers. None keeps as many ready
-                as ``size`` allows.
             max_idle: seconds after which the unused process of a key is closed. The next use of
-                the key resumes the conversation. None means no limit, here and below.
-            max_age: seconds after which a process is replaced, when no caller uses it.
-            max_uses: how often the process of a key is used before it is replaced.
-            max_memory: bytes of memory above which the process of a key is closed when its caller
-                leaves the block. The next use of the key starts a new one. Linux only.
+                the key resumes the conversation. None means no limit, here and for ``timeout``.
             timeout: seconds that a caller waits for a process before it gets ``PoolTimeout``.
-            drain: seconds that sessions and runs in progress have when the pool is closed.
             retry: the default of ``pool.run``.
 
         Raises:
@@ -536,13 +538,8 @@ class Agent(Generic[Deps]):
                 self._plan,
                 refused,
                 size=size,
-                ready=ready,
                 max_idle=max_idle,
-                max_age=max_age,
-                max_uses=max_uses,
-                max_memory=max_memory,
                 timeout=timeout,
-                drain=drain,
                 retry=retry,
             )
         )

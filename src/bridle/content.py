@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast
 
 from msgspec import Struct, field
 
-from bridle._raw_line import (
+from bridle._records.raw_line import (
     JsonObject,
     MisfitLine,
     Path,

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from msgspec import Struct, field
 
-from bridle._raw_line import JsonObject, Sourced, WholeLine, bind_part
-from bridle._replies import (
+from bridle._records.control_replies import (
     AgentInfo,
     BinaryVersion,
     CommandInfo,
@@ -57,6 +56,7 @@ from bridle._replies import (
     UsageReport,
     WorkspaceDiff,
 )
+from bridle._records.raw_line import JsonObject, Sourced, WholeLine, bind_part
 
 __all__ = [
     "AgentInfo",

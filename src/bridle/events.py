@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from bridle._message import AgentPath, Message
 from bridle.content import ContentBlock, joined_text
 from bridle.errors import BridleError
+from bridle.messages._message import AgentPath, Message
 
 if TYPE_CHECKING:
     # At run time `bridle.outcomes` sets this name, because it imports this module.

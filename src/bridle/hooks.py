@@ -7,14 +7,14 @@ which order hooks run and which result counts, and encodes the results.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from bridle._fields import callback, positive
-from bridle._raw_line import JsonObject
+from bridle._records.fields import callback, positive
+from bridle._records.matchers import check_type, checked_matcher
+from bridle._records.raw_line import JsonObject
 from bridle.errors import OptionsError
 from bridle.permissions import McpServerRef, PermissionResult, PermissionUpdate, Withdrawable
 
@@ -516,34 +516,6 @@ HookCallback: TypeAlias = Callable[[Any], HookResult | Awaitable[HookResult | No
 
 # ---------------------------------------------------------------- registration
 
-Matcher: TypeAlias = re.Pattern[str] | frozenset[str] | None
-"""A compiled matcher: a pattern to search for, a set of names, or None, which matches all."""
-
-_NAMES = re.compile(r"[A-Za-z0-9_\-, |]+")
-
-
-def compile_matcher(matcher: str | None) -> Matcher:
-    """Compile a matcher with the rules of the CLI.
-
-    None, "" and "*" match everything. Names separated by "|" or "," match exactly, and case counts.
-    A text with any other character is a Python regular expression that may match anywhere in the
-    name.
-
-    Raises:
-        ValueError: the matcher is invalid, or matches nothing.
-    """
-    if matcher is None or matcher in ("", "*"):
-        return None
-    if _NAMES.fullmatch(matcher) is None:
-        try:
-            return re.compile(matcher)
-        except re.error as error:
-            raise ValueError(f"{matcher!r} is not a valid regular expression: {error}") from error
-    names = frozenset(name.strip() for name in re.split(r"[|,]", matcher)) - {""}
-    if not names:
-        raise ValueError(f"{matcher!r} contains no name")
-    return names
-
 
 class _HookConditions(msgspec.Struct, frozen=True, kw_only=True):
     matcher: str | None = None
@@ -554,7 +526,7 @@ class _HookConditions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hook(_HookConditions, frozen=True):
-    """Register a callback for an event: `hooks={"PreToolUse": [Hook(check, matcher="Bash")]}`.
+    """Register a callback for an event: `hooks={"PreToolUse": [Hook(check, on_error="block")]}`.
 
     - `callback`: a plain or async function with one parameter, the context.
     - `matcher`: names of tools, or a regular expression; None matches all. Some events match
@@ -587,7 +559,7 @@ class Hook(_HookConditions, frozen=True):
 
     def __post_init__(self) -> None:
         callback("Hook.callback", self.callback)
-        _check_type(self.matcher)
+        check_type(self.matcher)
         if self.timeout is not None:
             positive("Hook.timeout", self.timeout)
         for name, possible in _POSSIBLE.items():
@@ -596,31 +568,11 @@ class Hook(_HookConditions, frozen=True):
                 raise OptionsError(f"Hook.{name}", f"is {value!r}", fix=f"Use {fix}.")
 
 
-_MATCHER_FIX = 'Use None, a name, several names ("Write|Edit") or a regular expression.'
-
 _POSSIBLE: Mapping[str, tuple[str | None, ...]] = {
     "on_error": ("continue", "block"),
     "on_timeout": (None, "continue", "block"),
     "on_invalid": ("block", "send"),
 }
-
-
-def _check_type(matcher: object) -> None:
-    if matcher is not None and not isinstance(matcher, str):
-        problem = f"must be a string or None, got {type(matcher).__name__}"
-        raise OptionsError("Hook.matcher", problem, fix=_MATCHER_FIX)
-
-
-def checked_matcher(hook: Hook) -> Matcher:
-    """Return the compiled matcher of a hook.
-
-    Raises:
-        OptionsError: the matcher is invalid.
-    """
-    try:
-        return compile_matcher(hook.matcher)
-    except ValueError as error:
-        raise OptionsError("Hook.matcher", f"is invalid: {error}", fix=_MATCHER_FIX) from error
 
 
 def check_hooks(hooks: Mapping[str, Sequence[Hook]]) -> None:
@@ -632,7 +584,7 @@ def check_hooks(hooks: Mapping[str, Sequence[Hook]]) -> None:
     """
     for event, listed in hooks.items():
         for hook in listed:
-            checked_matcher(hook)
+            checked_matcher(hook.matcher)
             if hook.on_invalid == "send" and len(listed) > 1:
                 problem = f'is "send", and {event} has {len(listed)} hooks'
                 raise OptionsError("Hook.on_invalid", problem, fix="Set parallel_hooks.")

@@ -21,9 +21,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, cast
 
-from bridle._core import operations as table
-from bridle._core.operations import Operation, Result
-from bridle._core.wire import decode_reply
+from bridle._engine.outgoing import operations as table
+from bridle._engine.outgoing.operations import Operation, Result
+from bridle._engine.wire.codec import decode_reply
 from bridle.controls import (
     BinaryVersion,
     ContextUsage,

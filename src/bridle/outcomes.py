@@ -129,12 +129,13 @@ class Clock(Protocol):
         ...
 
 
-_clock_factories: list[Callable[[], Clock]] = []
+_make_clock: Callable[[], Clock]
 
 
 def bind_clock(clock: Callable[[], Clock]) -> None:
     """Set the function that returns the clock. `wait_for_reset` calls it."""
-    _clock_factories[:] = [clock]
+    global _make_clock
+    _make_clock = clock
 
 
 # The fields that repr shows, in this order, unless they are empty.
@@ -264,14 +265,14 @@ class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
 
         Cancellation: the wait can be cancelled at any time.
         """
-        return _clock_factories[0]().until(self._reset(default))
+        return _make_clock().until(self._reset(default))
 
     def wait_for_reset_sync(self, default: float | None = None) -> None:
         """Block until the rate limit resets: `wait_for_reset` for code without async."""
-        _clock_factories[0]().until_sync(self._reset(default))
+        _make_clock().until_sync(self._reset(default))
 
     def _reset(self, default: float | None) -> float:
-        moment, clock = self.resets_at, _clock_factories[0]()
+        moment, clock = self.resets_at, _make_clock()
         if moment is not None and (default is None or moment > clock.in_seconds(0.0)):
             return moment
         if default is None:

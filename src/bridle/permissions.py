@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, Self, TypeAlias, cast
 
 import msgspec
 
-from bridle._raw_line import JsonObject, revive
+from bridle._records.raw_line import JsonObject, revive
 from bridle.errors import UsageError
 
 __all__ = [

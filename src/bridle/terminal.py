@@ -12,9 +12,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import overload
 
-from bridle.cli.dialogs import ask_permission, ask_plan, ask_questions
-from bridle.cli.screens import PlainScreen
-from bridle.cli.terminal import Terminal, is_attended
+from bridle.cli._asking.terminal_dialogs import ask_permission, ask_plan, ask_questions
+from bridle.cli._screens.screens import PlainScreen
+from bridle.cli._screens.user_terminal import Terminal, is_attended
 from bridle.permissions import (
     CanUseToolContext,
     Deny,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
+import house
 
 
 def lint_imports(root: Path) -> subprocess.CompletedProcess[str]:
@@ -39,22 +42,53 @@ def test_every_pure_module_is_under_the_purity_contract(
     settings = tomllib.loads((repository / "pyproject.toml").read_text("utf-8"))
     contracts = settings["tool"]["importlinter"]["contracts"]
     [purity] = [contract for contract in contracts if contract["id"] == "purity"]
-    tops = {name.partition("/")[0].removesuffix(".py") for name in pure_modules}
-    assert set(purity["source_modules"]) == {f"bridle.{top}" for top in tops}
+    covered = set(purity["source_modules"])
+    names = {f"bridle.{name.removesuffix('.py')}".replace("/", ".") for name in pure_modules}
+    used = {one for one in covered if any(f"{name}.".startswith(f"{one}.") for name in names)}
+    assert used == covered
+    assert [
+        name for name in names if not any(f"{name}.".startswith(f"{one}.") for one in covered)
+    ] == []
 
 
+def test_every_private_module_is_behind_the_wall(repository: Path) -> None:
+    settings = tomllib.loads((repository / "pyproject.toml").read_text("utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    [wall] = [contract for contract in contracts if contract["id"] == "wall"]
+    private = {
+        re.sub(r"(\._\w+).*", r"\1", name)
+        for name in map(house.dotted, house.house())
+        if house.is_private(name)
+    }
+    assert set(wall["forbidden_modules"]) == private - {"bridle.__main__", "bridle._spi"}
+    assert {f"bridle.{name}" for name in house.ANNEXES} == set(wall["source_modules"])
+
+
+@pytest.mark.longer(after=2)
 @pytest.mark.parametrize(
     ("module", "line", "broken"),
     [
-        ("errors", "import bridle.options", "Imports point down only"),
-        ("content", "def late():\n    import bridle._core.engine", "Imports point down only"),
+        ("errors/_redaction", "import bridle.options", "Inside the vocabulary"),
+        ("content", "def late():\n    import bridle._engine.engine", "Imports point down only"),
         ("unplaced", "", "Imports point down only"),
-        ("_core/unplaced", "", "Inside the core"),
-        ("_core/framing", "import bridle._core.engine", "Inside the core"),
-        ("_core/engine", "import asyncio", "The core and the vocabulary are pure"),
+        ("_engine/unplaced", "", "Inside the engine"),
+        ("_engine/wire/framing", "import bridle._engine.engine", "Inside the engine"),
+        ("_engine/engine", "import asyncio", "The core and the vocabulary are pure"),
+        ("sessions/_recovery", "import time", "The core and the vocabulary are pure"),
         ("outcomes", "import os", "The core and the vocabulary are pure"),
+        ("cli/exits", "import bridle._process.tree", "Annexes import public names and bridle._spi"),
     ],
-    ids=["up", "up-in-function", "unplaced", "unplaced-core", "up-core", "loop", "os"],
+    ids=[
+        "up",
+        "up-in-function",
+        "unplaced",
+        "unplaced-core",
+        "up-core",
+        "loop",
+        "clock",
+        "os",
+        "wall",
+    ],
 )
 def test_a_planted_violation_breaks_its_contract(
     module: str, line: str, broken: str, repository: Path, tmp_path: Path

@@ -9,7 +9,7 @@ import pytest
 
 import bridle
 from bridle import sync
-from bridle._doors import run as run_door
+from bridle._session import run as run_door
 from bridle.agent import (
     Agent,
     Pool,

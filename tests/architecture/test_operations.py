@@ -12,7 +12,7 @@ import pytest
 
 import bridle
 from bridle import operations, sync
-from bridle._core.operations import OPERATIONS
+from bridle._engine.outgoing.operations import OPERATIONS
 
 BUILT_ON = {"mcp.add": "mcp_set_servers", "mcp.remove": "mcp_set_servers"}
 """Methods that use the operation of another method."""

@@ -6,21 +6,12 @@ from pathlib import Path
 
 MAX_LINES = 600
 LONGER = {
-    "_core/engine.py": 707,
-    "_core/incoming/hook_run.py": 663,
-    "_core/launch.py": 685,
-    "_core/turns.py": 650,
-    "_doors/pool_work.py": 692,
-    "_doors/session.py": 718,
-    "_shell/actor.py": 700,
-    "_shell/spool.py": 656,
-    "cli/_port/rewrite.py": 697,
-    "compat/claude_agent_sdk/_sessions.py": 645,
-    "errors.py": 783,
-    "fleet/_dbos.py": 634,
-    "fleet/_worker.py": 674,
-    "hooks.py": 638,
-    "sync.py": 689,
+    "_engine/engine.py": 672,
+    "_pool/pool_work.py": 667,
+    "_session/session.py": 715,
+    "_session/actor.py": 700,
+    "errors/__init__.py": 783,
+    "fleet/_worker.py": 653,
 }
 """The modules over the limit, and their lines. They are split up when their layers change.
 

@@ -18,6 +18,7 @@ TINY = [case for case in CASES if case.rounds.tiny]
 REAL_CLI = "real CLI"
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("scenario", sorted({case.scenario for case in TINY}))
 def test_a_scenario_gives_every_figure_of_its_table(scenario: str) -> None:
     cases = [case for case in TINY if case.scenario == scenario]

@@ -62,6 +62,7 @@ def calls(count: int = 1) -> FakeCli:
 FORMS = ["itself", "returned", "awaited", "blocking"]
 
 
+@pytest.mark.longer(after=2)
 @pytest.mark.parametrize("form", FORMS)
 def test_the_user_answers_and_the_program_reads_its_own_input_afterwards(
     form: str, tmp_path: Path
@@ -81,6 +82,7 @@ def test_the_user_answers_and_the_program_reads_its_own_input_afterwards(
     assert "typed: mine" in seen.screen.text
 
 
+@pytest.mark.longer(after=2)
 @pytest.mark.parametrize("form", FORMS)
 def test_the_end_of_the_input_denies(form: str, tmp_path: Path) -> None:
     fake = FakeCli().expect_initialize().expect_user().start_turn()
@@ -93,6 +95,7 @@ def test_the_end_of_the_input_denies(form: str, tmp_path: Path) -> None:
         assert seen.wait() == 0
 
 
+@pytest.mark.longer(after=2)
 @pytest.mark.parametrize("form", FORMS)
 def test_ctrl_c_ends_the_question_and_leaves_the_input_to_the_program(
     form: str, tmp_path: Path
@@ -111,7 +114,7 @@ def test_ctrl_c_ends_the_question_and_leaves_the_input_to_the_program(
     assert seen.screen.text.count("asks for permission") == 1
 
 
-def test_without_a_terminal_the_answer_is_no() -> None:
+def test_a_question_without_a_terminal_is_refused() -> None:
     request = CanUseToolContext(tool_name="Bash", tool_input={})
     answer = terminal.ask_sync(request)
     assert isinstance(answer, Deny)

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from tests.support.steps import ReplaceSteps
 
 from bridle.cli import COMMANDS, main
 from bridle.testing import FakeCli
@@ -41,7 +42,7 @@ def test_an_unknown_command_is_met_with_help(
     assert "\x1b" not in err
 
 
-def test_the_versions_are_told(
+def test_the_versions_are_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with FakeCli().version("2.3.4 (Claude Code)") as fake:
@@ -56,7 +57,7 @@ def test_the_versions_are_told(
     ("fake", "expected"),
     [(FakeCli().version("soon"), "claude of unknown version"), (None, "claude: not found")],
 )
-def test_a_version_is_told_as_far_as_it_is_known(
+def test_a_version_is_reported_as_far_as_it_is_known(
     fake: FakeCli | None,
     expected: str,
     capsys: pytest.CaptureFixture[str],
@@ -89,12 +90,12 @@ def test_every_command_keeps_the_contract(name: str, capsys: pytest.CaptureFixtu
 
 
 def test_an_interrupt_while_a_command_is_loaded_ends_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    replace_steps: ReplaceSteps, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(_: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bridle.cli.import_module", interrupted)
+    replace_steps(load_command=interrupted)
     assert main(["run", "hello"]) == 130
     assert capsys.readouterr() == ("", "")
 
@@ -115,17 +116,17 @@ def test_an_interrupt_while_the_module_is_loaded_ends_it(
 
 
 def test_another_failure_of_the_system_is_not_taken_for_a_full_disk(
-    monkeypatch: pytest.MonkeyPatch,
+    replace_steps: ReplaceSteps,
 ) -> None:
     def failing(_: str) -> None:
         raise PermissionError(13, "no")
 
-    monkeypatch.setattr("bridle.cli.import_module", failing)
+    replace_steps(load_command=failing)
     with pytest.raises(PermissionError):
         main(["run", "hello"])
 
 
-def test_help_that_cannot_be_written_is_told_in_a_line(tmp_path: Path) -> None:
+def test_help_that_cannot_be_written_is_reported_in_a_line(tmp_path: Path) -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("this system has no /dev/full")
     full = tmp_path / "full"

@@ -19,8 +19,8 @@ from bridle import (
     SpawnError,
     UnsupportedCliVersionError,
 )
-from bridle._core.versions import Version
-from bridle._shell.locate import Failed, TimedOut, Unreadable, VersionAnswer
+from bridle._engine.versions import Version
+from bridle._process.locate import Failed, TimedOut, Unreadable, VersionAnswer
 from bridle.cli.diagnosis import (
     Answer,
     Directory,
@@ -94,7 +94,7 @@ def test_a_healthy_machine_has_no_problem() -> None:
     }
 
 
-def test_the_cli_that_was_found_is_told_with_those_that_were_not_used() -> None:
+def test_the_cli_that_was_found_is_reported_with_those_that_were_not_used() -> None:
     cli = findings()["cli"]
     assert cli.text == "/bin/claude (PATH)"
     assert list(cli.details) == ["also at /usr/bin/claude (PATH)", "no CLI in 1 other place"]
@@ -127,7 +127,7 @@ def test_a_cli_that_is_missing_or_unusable_is_a_problem(
     assert exit_code(list(found.values())) == problem
 
 
-def test_where_no_cli_is_found_every_place_is_told() -> None:
+def test_where_no_cli_is_found_every_place_is_reported() -> None:
     missing = findings(cli=CliNotFoundError(["/a"]))["cli"]
     assert list(missing.details)[1] == "not at /bin/claude (PATH)"
 
@@ -153,7 +153,7 @@ def test_where_no_cli_is_found_every_place_is_told() -> None:
         (Unreadable(""), "warning", "--version printed nothing", None),
     ],
 )
-def test_the_version_is_held_against_the_floor(
+def test_the_version_is_compared_with_the_oldest_supported_one(
     answer: VersionAnswer, state: str, text: str, problem: Problem | None
 ) -> None:
     assert told(findings(version=answer)["version"]) == (state, text, problem)
@@ -207,7 +207,7 @@ def test_root_may_not_bypass_outside_a_sandbox(
     assert found["user"].problem is (Problem.ROOT if state == "problem" else None)
 
 
-def test_a_refusal_of_root_that_settings_caused_is_told_where_it_belongs() -> None:
+def test_a_refusal_of_root_that_settings_caused_is_reported_where_it_belongs() -> None:
     refusal = "cannot be used with root/sudo privileges for security reasons"
     found = findings(is_root=True, handshake=failed(CliExitedDuringInit(), refusal))
     assert found["user"].problem is Problem.ROOT
@@ -282,7 +282,7 @@ def test_a_login_that_only_settings_name_is_not_known(
         (SpawnError("no"), ("problem", "prompt not sent", Problem.NO_ANSWER)),
     ],
 )
-def test_an_answer_of_the_model_is_told(
+def test_an_answer_of_the_model_is_reported(
     answer: Answer | BridleError, expected: tuple[str, str, Problem | None]
 ) -> None:
     assert told(findings(answer=answer)["model"]) == expected
@@ -308,7 +308,7 @@ def test_capabilities_are_listed_where_the_cli_lists_them(
     assert (found.state, found.text, list(found.details)) == (state, text, details)
 
 
-def test_limits_are_told_as_they_are_set() -> None:
+def test_limits_are_reported_as_they_are_set() -> None:
     assert findings()["limits"].text == "turn: no limits set"
     sdk = SdkOptions(limits=Limits(total=30.0, turns=3), init_timeout=5.0)
     limits = findings(sdk=sdk, open_files=256)["limits"]
@@ -334,7 +334,7 @@ def test_the_problem_to_solve_first_gives_the_exit_code() -> None:
     )
 
 
-def test_a_warning_is_no_problem() -> None:
+def test_a_warning_is_not_a_problem() -> None:
     found = list(findings(version=Unreadable("")).values())
     assert (exit_code(found), verdict(found)) == (0, "Healthy, with 1 warning.")
 

@@ -81,6 +81,7 @@ def test_a_real_cli_is_healthy(real_cli: Path, machine: Machine) -> None:
     assert "✓ login        by ANTHROPIC_API_KEY" in told.out
 
 
+@pytest.mark.longer
 def test_a_real_cli_without_a_login_says_so(real_cli: Path, machine: Machine) -> None:
     told = machine.ask("--json", BRIDLE_CLI=str(real_cli), ANTHROPIC_API_KEY="")
     whole: dict[str, Any] = json.loads(told.out)
@@ -90,6 +91,7 @@ def test_a_real_cli_without_a_login_says_so(real_cli: Path, machine: Machine) ->
     assert any(place["origin"] == "PATH" for place in whole["searched"])
 
 
+@pytest.mark.longer
 @pytest.mark.skipif(not IS_ROOT, reason="only root is refused")
 @pytest.mark.parametrize("by", ["argument", "settings"])
 def test_root_that_would_bypass_permissions_is_warned(
@@ -108,6 +110,7 @@ def test_root_that_would_bypass_permissions_is_warned(
         assert machine.ask("--cli", str(real_cli), *arguments, IS_SANDBOX="1").code == 0
 
 
+@pytest.mark.longer
 def test_a_variable_that_would_weaken_a_gate_is_a_warning(real_cli: Path, machine: Machine) -> None:
     told = machine.ask("--cli", str(real_cli), CLAUDE_PERMISSION_MODE="bypassPermissions")
     assert told.code == 0
@@ -117,14 +120,14 @@ def test_a_variable_that_would_weaken_a_gate_is_a_warning(real_cli: Path, machin
 # ---------------------------------------------------------------- CLIs that are not well
 
 
-def test_no_cli_is_told_with_every_place_that_was_looked_at(machine: Machine) -> None:
+def test_no_cli_is_reported_with_every_place_that_was_looked_at(machine: Machine) -> None:
     told = machine.ask(BRIDLE_CLI="/nowhere/claude")
     assert told.code == 10
     assert told.problems == {"cli": "not found: /nowhere/claude (named by BRIDLE_CLI)"}
     assert "pip install claude-agent-sdk" in told.out
 
 
-def test_a_cli_that_ends_at_once_is_told_with_its_last_words(
+def test_a_cli_that_ends_at_once_is_reported_with_its_last_words(
     machine: Machine, tmp_path: Path
 ) -> None:
     broken = Programs(tmp_path).shell("echo 'cannot find module' >&2; exit 3")
@@ -143,7 +146,7 @@ def test_a_cli_that_tells_secrets_is_not_quoted(
     assert "4711" not in told.out
 
 
-def test_a_cli_that_is_no_program_is_told(machine: Machine, tmp_path: Path) -> None:
+def test_a_cli_that_is_not_a_program_is_reported(machine: Machine, tmp_path: Path) -> None:
     told = machine.ask("--cli", str(tmp_path))
     assert (told.code, told.problems["cli"]) == (11, f"Not a file: {tmp_path} (named by --cli)")
 
@@ -156,7 +159,7 @@ def test_a_cli_that_is_too_old_is_not_greeted(machine: Machine) -> None:
     assert told.problems == {"version": "1.0.33 is too old: Bridle needs 2.0.0 or newer"}
 
 
-def test_a_cli_that_talks_nonsense_is_given_up(machine: Machine, tmp_path: Path) -> None:
+def test_a_cli_with_invalid_output_is_given_up(machine: Machine, tmp_path: Path) -> None:
     """Also report a program that is not Claude Code."""
     other = Programs(tmp_path).shell("echo hello; exec cat > /dev/null")
     told = machine.ask("--cli", other, "--timeout", "0.5")
@@ -165,7 +168,7 @@ def test_a_cli_that_talks_nonsense_is_given_up(machine: Machine, tmp_path: Path)
     assert "! version      --version printed 'hello', which is not a version" in told.out
 
 
-def test_a_cli_that_refuses_is_told_in_its_words(machine: Machine) -> None:
+def test_a_cli_that_refuses_is_reported_in_its_words(machine: Machine) -> None:
     with FakeCli().expect_initialize(error="not today\x1b[2J") as fake:
         told = machine.ask("--cli", fake.path)
     assert told.code == 13
@@ -173,7 +176,7 @@ def test_a_cli_that_refuses_is_told_in_its_words(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("place", ["file", "proc"])
-def test_a_config_directory_that_cannot_be_written_to_is_told(
+def test_a_config_directory_that_cannot_be_written_to_is_reported(
     place: str, machine: Machine, tmp_path: Path
 ) -> None:
     """Permissions do not bind root, so it is tried; nothing can be written to either of these."""
@@ -185,20 +188,20 @@ def test_a_config_directory_that_cannot_be_written_to_is_told(
     assert told.problems["config"].startswith(f"{path} cannot be written to: ")
 
 
-def test_a_home_that_cannot_be_written_to_is_told(machine: Machine) -> None:
+def test_a_home_that_cannot_be_written_to_is_reported(machine: Machine) -> None:
     with FakeCli.auto() as fake:
         told = machine.ask("--cli", fake.path, HOME="/proc/home")
     assert (told.code, set(told.problems)) == (14, {"config", "home"})
 
 
-def test_wrong_options_are_told_before_anything_is_started(machine: Machine) -> None:
+def test_wrong_options_are_reported_before_anything_is_started(machine: Machine) -> None:
     with FakeCli.auto() as fake:
         told = machine.ask("--cli", fake.path, CLAUDE_MAX_TURNS="many")
         assert fake.runs == []
     assert (told.code, told.problems) == (2, {"options": "CLAUDE_MAX_TURNS is 'many'."})
 
 
-def test_a_directory_that_is_none_is_a_wrong_option(machine: Machine) -> None:
+def test_a_path_that_is_not_a_directory_is_a_wrong_option(machine: Machine) -> None:
     with FakeCli.auto() as fake:
         told = machine.ask("--cli", fake.path, "--cwd", "/nowhere")
         config = machine.home / "bridle.toml"
@@ -217,7 +220,7 @@ def test_a_directory_that_is_none_is_a_wrong_option(machine: Machine) -> None:
 # ---------------------------------------------------------------- what the doctor does not do
 
 
-def test_the_doctor_asks_for_nothing_and_leaves_nothing(machine: Machine) -> None:
+def test_the_doctor_reads_no_input_and_leaves_nothing(machine: Machine) -> None:
     """One handshake; hooks, servers, updates, telemetry and every way out are closed."""
     with FakeCli.auto() as fake:
         assert machine.ask("--cli", fake.path, HTTPS_PROXY="http://proxy.example:1").code == 0
@@ -257,6 +260,7 @@ def plant(directory: Path, marks: Path) -> None:
     (directory / ".mcp.json").write_text(json.dumps({"mcpServers": {"x": server}}))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("where", ["user", "project"])
 def test_no_command_of_a_settings_file_is_run(
     where: str, real_cli: Path, machine: Machine, tmp_path: Path
@@ -296,6 +300,7 @@ def test_a_live_check_makes_one_call(
     assert list(marks.iterdir()) == []
 
 
+@pytest.mark.longer
 def test_a_live_check_that_is_refused_tells_why(
     real_cli: Path, machine: Machine, scripted_model: Models
 ) -> None:

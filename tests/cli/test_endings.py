@@ -12,9 +12,9 @@ from bridle import (
     OutcomeReason,
     SessionStopped,
 )
-from bridle.cli.endings import ending, failure, summary
+from bridle.cli._screens.endings import ending, failure, summary
+from bridle.cli._screens.shown import dollars, plain, seconds
 from bridle.cli.exits import ExitCode, exit_code_for, exit_code_of, table
-from bridle.cli.shown import dollars, plain, seconds
 from bridle.errors import MaxTurnsError, ProcessInfo
 
 GROUPS = {
@@ -68,7 +68,7 @@ def test_a_completed_run_is_one_line() -> None:
     assert lines(outcome) == ["✓ completed · 1 turn · 2.0s · $0.5000 · session s1"]
 
 
-def test_what_went_wrong_is_told_with_advice() -> None:
+def test_what_went_wrong_is_reported_with_advice() -> None:
     outcome = Outcome(
         reason=OutcomeReason.MAX_TURNS,
         detail="at\x07 its end",
@@ -90,7 +90,7 @@ def test_an_interrupted_run_only_says_how_to_go_on() -> None:
     assert lines(Outcome(reason=OutcomeReason.INTERRUPTED))[1:] == []
 
 
-def test_the_last_words_of_a_cli_that_left_are_told() -> None:
+def test_the_last_words_of_a_cli_that_left_are_reported() -> None:
     process = ProcessInfo(exit_code=1, stderr_tail="no memory")
     outcome = Outcome(reason=OutcomeReason.CLI_EXITED, detail="it left", process=process)
     assert "    | no memory" in lines(outcome)

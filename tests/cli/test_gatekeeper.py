@@ -26,12 +26,12 @@ from bridle import (
     QuestionContext,
     UserPromptSubmitContext,
 )
-from bridle.cli.gatekeeper import Gatekeeper, Otherwise
-from bridle.cli.path_patterns import Place
-from bridle.cli.policy import parse_policy
-from bridle.cli.screens import PlainScreen
-from bridle.cli.shown import Line, Note, plain
-from bridle.cli.view import View
+from bridle.cli._asking.gatekeeper import Gatekeeper, Otherwise
+from bridle.cli._policy.path_patterns import Place
+from bridle.cli._policy.policy import parse_policy
+from bridle.cli._screens.screens import PlainScreen
+from bridle.cli._screens.shown import Line, Note, plain
+from bridle.cli._screens.view import View
 
 POLICY = """
 [[rule]]
@@ -137,7 +137,7 @@ def bash(**tool_input: object) -> CanUseToolContext:
         ),
     ],
 )
-def test_what_is_settled_asks_nobody(
+def test_a_settled_call_asks_no_question(
     otherwise: Otherwise, tool: str, expected: object, told: str
 ) -> None:
     case = Case(Person(), otherwise, POLICY)
@@ -360,13 +360,13 @@ def test_a_person_may_give_no_answer() -> None:
     ("otherwise", "policy"),
     [("yes", ""), ("absent", ""), ("ask", '[[rule]]\ntool = "Ask*"\ndecision = "deny"')],
 )
-def test_nobody_answers_for_an_absent_person(otherwise: Otherwise, policy: str) -> None:
+def test_a_question_to_an_absent_person_is_refused(otherwise: Otherwise, policy: str) -> None:
     case = Case(Person(), otherwise, policy)
     assert isinstance(case.asks(case.gate.question, QUESTION), Deny)
     assert case.person.asked == []
 
 
-def test_a_form_of_a_server_is_dismissed_and_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_form_of_a_server_is_dismissed_and_reported(capsys: pytest.CaptureFixture[str]) -> None:
     case = Case(Person(), "ask")
     context = ElicitationRequestContext(mcp_server_name="forms", message="Your\x07 name?")
     assert case.asks(case.gate.elicitation, context) == Cancel()

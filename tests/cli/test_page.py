@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from tests.support.browser import NAMES, Page, browser, executable
 
-from bridle.cli._timeline.model import timeline
 from bridle.cli._timeline.page import page
+from bridle.cli._timeline.timeline import timeline
 from bridle.testing.recording import Entry, Recording, read_recording
 
 GOLDEN = Path(__file__).parent.parent / "wire" / "golden" / "2.1.326"
@@ -356,10 +356,12 @@ def test_thousands_of_frames_are_not_all_drawn(show: Any) -> None:
 
 def test_a_partial_recording_says_so(show: Any, tmp_path: Path) -> None:
     path = tmp_path / "crash.ndjson"
-    path.write_bytes(HOOKED.read_bytes()[:-30])
+    whole = HOOKED.read_bytes()
+    path.write_bytes(whole[:-30])
     one = show(read_recording(path))
     (notice,) = texts(one, "#gap:not([hidden])")
-    assert "damaged or incomplete: line 29 was cut off" in notice
+    last = len(whole.splitlines())
+    assert f"damaged or incomplete: line {last} was cut off" in notice
 
 
 def test_nothing_recorded_is_shown_as_such(show: Any) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bridle import OptionsError
-from bridle.cli.path_patterns import Place
-from bridle.cli.policy import Policy, Ruling, parse_policy
+from bridle.cli._policy.path_patterns import Place
+from bridle.cli._policy.policy import Policy, Ruling, parse_policy
 
 RULES = """
 [[rule]]
@@ -172,5 +172,6 @@ def test_a_rule_that_denies_commands_is_refused_with_the_way_to_say_it(
     with pytest.raises(OptionsError) as refused:
         parse_policy(f'{rule}"deny"', "policy")
     assert refused.value.field == "policy, rule 1 (line 1)"
-    assert "Allow the commands that may run" in refused.value.problem
+    assert "Allow what may run" in refused.value.problem
+    assert 'input.command = "ls *", decision = "allow"' in refused.value.problem
     assert parse_policy(f'{rule}"ask"', "policy").rules

@@ -12,9 +12,9 @@ from typing import Literal
 import pytest
 
 from bridle import OptionsError
-from bridle._shell_words import literal_words
-from bridle.cli.path_patterns import Place
-from bridle.cli.policy import Policy, Ruling, parse_policy
+from bridle.approvals._shell_words import literal_words
+from bridle.cli._policy.path_patterns import Place
+from bridle.cli._policy.policy import Policy, Ruling, parse_policy
 
 Decision = Literal["allow", "deny", "ask"]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridle.cli.printable import one_line, printable, printable_json
+from bridle.cli._screens.printable import one_line, printable, printable_json
 
 
 @pytest.mark.parametrize(

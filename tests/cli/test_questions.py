@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from bridle import CanUseToolContext
-from bridle.cli import questions
-from bridle.cli.questions import Choice
-from bridle.cli.shown import Line, plain
+from bridle.cli._asking import questions
+from bridle.cli._asking.questions import Choice
+from bridle.cli._screens.shown import Line, plain
 from bridle.permissions import Question, QuestionOption
 
 CONTEXT = CanUseToolContext(tool_name="Bash", tool_input={"command": "ls"})
@@ -93,7 +93,7 @@ def test_an_input_can_be_edited_as_json() -> None:
 
 
 @pytest.mark.parametrize("document", ["", "[1]", '{"a": }'])
-def test_what_is_no_object_cannot_be_an_input(document: str) -> None:
+def test_a_value_that_is_not_an_object_cannot_be_an_input(document: str) -> None:
     with pytest.raises(ValueError, match="not a JSON object"):
         questions.edited(document)
 

@@ -43,6 +43,7 @@ def record(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any)
     return run
 
 
+@pytest.mark.longer
 def test_a_run_on_the_real_cli_is_recorded(
     tmp_path: Path, real_cli: Path, scripted_model: Callable[..., ScriptedModel]
 ) -> None:
@@ -79,7 +80,7 @@ def test_a_run_on_the_real_cli_is_recorded(
 
 
 @pytest.mark.parametrize("quiet", [True, False])
-def test_what_was_recorded_is_told_unless_nobody_wants_to_know(
+def test_the_summary_of_a_recording_can_be_switched_off(
     record: Record, tmp_path: Path, quiet: bool
 ) -> None:
     with FakeCli.auto() as cli:
@@ -168,7 +169,7 @@ def test_a_prompt_may_come_through_a_pipe(record: Record, monkeypatch: Any) -> N
         assert record("out.ndjson", "-q", "--cli", cli.path) == (0, "hello\n", "")
 
 
-def test_a_file_that_cannot_be_written_is_told_before_anything_starts(
+def test_a_file_that_cannot_be_written_is_reported_before_anything_starts(
     record: Record, tmp_path: Path
 ) -> None:
     with FakeCli.auto() as cli:

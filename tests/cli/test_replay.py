@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bridle.cli import main
-from bridle.cli.damage import damage
+from bridle.cli._timeline.damage import damage
 from bridle.testing.recording import read_recording
 
 GOLDEN = Path(__file__).parent.parent / "wire" / "golden" / "2.1.326"
@@ -61,7 +61,7 @@ def write(path: Path, rows: Sequence[tuple[float, str, object]]) -> Path:
 # ------------------------------------------------------------------------- text
 
 
-def test_a_recording_is_told_as_it_was_shown(replay: Replay) -> None:
+def test_a_recording_is_reported_as_it_was_shown(replay: Replay) -> None:
     """Prompts, answers and outcomes, in order."""
     told = replay(TWO_TURNS)
     lines = [line for line in told.out.splitlines() if line]
@@ -73,7 +73,7 @@ def test_a_recording_is_told_as_it_was_shown(replay: Replay) -> None:
     assert (told.code, told.err) == (0, "")
 
 
-def test_tools_and_failures_are_told(replay: Replay) -> None:
+def test_tools_and_failures_are_reported(replay: Replay) -> None:
     told = replay(DENIED)
     assert "✗ Bash" in told.out
     assert "denied by the host" in told.out
@@ -81,7 +81,7 @@ def test_tools_and_failures_are_told(replay: Replay) -> None:
     assert "retry 1 of 10" in retried.out
 
 
-def test_how_its_turns_went_is_no_failure_of_the_replay(replay: Replay) -> None:
+def test_a_failed_turn_is_not_a_failure_of_the_replay(replay: Replay) -> None:
     told = replay(GOLDEN / "api_500.ndjson")
     assert "✗ api error" in told.out
     assert told.code == 0
@@ -111,13 +111,11 @@ def test_foreign_text_cannot_command_the_terminal(
 
 
 def test_the_pace_is_the_recorded_one_times_the_speed(replay: Replay, tmp_path: Path) -> None:
-    path = write(tmp_path / "r.ndjson", [(0.0, "err", "a"), (30.0, "meta", {"exit": 0})])
+    path = write(tmp_path / "r.ndjson", [(0.0, "err", "a"), (3000.0, "meta", {"exit": 0})])
     started = time.monotonic()
-    replay(path, "--speed", "100")
-    assert 0.3 <= time.monotonic() - started < 10
-    started = time.monotonic()
-    replay(path, "--speed", "max")
-    assert time.monotonic() - started < 10
+    replay(path, "--speed", "10000")
+    assert time.monotonic() - started >= 0.3
+    replay(path, "--speed", "max")  # otherwise this would take almost an hour
 
 
 @pytest.mark.parametrize("speed", ["0", "-1", "nan", "fast", ""])
@@ -182,7 +180,7 @@ def test_a_recording_that_was_cut_off_plays_as_far_as_it_goes(
         ('{"t":1,"dir":"in","line":"a"}\n{"t":0,"dir":"in","line":"a"}\n', "line 2: the time goes"),
     ],
 )
-def test_what_is_no_recording_is_refused(
+def test_a_file_that_is_not_a_recording_is_refused(
     replay: Replay, tmp_path: Path, text: str, words: str
 ) -> None:
     path = tmp_path / "r.ndjson"
@@ -203,7 +201,7 @@ def test_what_is_no_recording_is_refused(
         ("circle", "names {}, which cannot be read: Too many levels of symbolic links"),
     ],
 )
-def test_a_recording_that_is_not_there_is_told_as_such(
+def test_a_recording_that_is_not_there_is_reported_as_such(
     replay: Replay, tmp_path: Path, name: str, problem: str
 ) -> None:
     """What a recording looks like inside is no help."""
@@ -270,9 +268,7 @@ def test_a_page_is_written_for_its_owner(replay: Replay, tmp_path: Path) -> None
     assert target.read_text("utf-8").startswith("<!doctype html>")
 
 
-def test_a_page_takes_the_place_of_another_file_only_when_told_to(
-    replay: Replay, tmp_path: Path
-) -> None:
+def test_a_page_replaces_another_file_only_when_asked_to(replay: Replay, tmp_path: Path) -> None:
     target = tmp_path / "page.html"
     target.write_text("precious")
     target.chmod(0o644)
@@ -301,7 +297,7 @@ def test_a_page_never_takes_the_place_of_its_recording(
     assert recording.read_bytes() == TWO_TURNS.read_bytes()
 
 
-def test_a_page_that_cannot_be_written_is_told(replay: Replay, tmp_path: Path) -> None:
+def test_a_page_that_cannot_be_written_is_reported(replay: Replay, tmp_path: Path) -> None:
     told = replay(TWO_TURNS, "--html", tmp_path / "no" / "page.html")
     assert told.code == 2
     assert "--html" in told.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -54,6 +55,7 @@ def bridle(capsys: Capture) -> Callable[..., Ran]:
 # ---------------------------------------------------------------- on the real CLI
 
 
+@pytest.mark.longer
 def test_a_pipe_gets_the_answer_and_nothing_is_permitted(
     real_cli: Path, scripted_model: Models, tmp_path: Path
 ) -> None:
@@ -116,6 +118,7 @@ reason = "Only git."
 """
 
 
+@pytest.mark.longer(after=1)
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
 def test_a_policy_holds_for_what_the_cli_would_not_ask_about(
     mode: str, real_cli: Path, scripted_model: Models, tmp_path: Path
@@ -194,9 +197,7 @@ def run_in(
     )
 
 
-def test_a_policy_is_not_talked_around(
-    real_cli: Path, scripted_model: Models, tmp_path: Path
-) -> None:
+def test_a_policy_cannot_be_evaded(real_cli: Path, scripted_model: Models, tmp_path: Path) -> None:
     """Paths are resolved from where the shell is; the CLI calls the tool Task by another name."""
     work = tmp_path / "work"
     (work / "docs").mkdir(parents=True)
@@ -230,6 +231,7 @@ decision = "ask"
 """
 
 
+@pytest.mark.longer
 def test_a_command_that_a_policy_asks_about_does_not_run_in_disguise(
     real_cli: Path, scripted_model: Models, tmp_path: Path
 ) -> None:
@@ -251,6 +253,7 @@ def test_a_command_that_a_policy_asks_about_does_not_run_in_disguise(
     assert run.stderr.count("✗ Bash denied") == len(calls)
 
 
+@pytest.mark.longer(after=1)
 @pytest.mark.parametrize("where", ["project", "local", "user", "config", "file"])
 def test_settings_do_not_switch_a_policy_off(
     where: str, real_cli: Path, scripted_model: Models, tmp_path: Path
@@ -294,6 +297,7 @@ def test_a_cli_that_runs_no_hooks_is_stopped_before_it_runs_a_tool(
     assert "--policy cannot be enforced, because the CLI runs no hooks" in ran.err
 
 
+@pytest.mark.longer
 def test_a_flag_that_switches_hooks_off_is_noticed(
     repository: Path, scripted_model: Models, tmp_path: Path
 ) -> None:
@@ -416,6 +420,7 @@ def test_a_signal_that_ends_the_run_leaves_the_id_to_go_on_with(tmp_path: Path) 
         assert f"bridle run --resume {outcome['session_id']}" in err.decode()
 
 
+@pytest.mark.longer(after=2)
 @pytest.mark.parametrize(
     ("redirection", "words", "code", "out"),
     [
@@ -438,7 +443,7 @@ def test_a_standard_stream_that_is_closed_is_an_empty_one(
 
 
 @pytest.mark.parametrize("flags", [(), ("--json",)])
-def test_an_output_that_takes_no_more_is_told_in_a_line(
+def test_an_output_that_takes_no_more_is_reported_in_a_line(
     flags: tuple[str, ...], tmp_path: Path
 ) -> None:
     if not os.path.exists("/dev/full"):
@@ -548,7 +553,7 @@ def test_permissions_without_a_person_are_a_matter_of_arguments(
     with FakeCli.auto() as fake:
         ran = bridle("--cli", fake.path, *named, "BASH ls")
     assert ran.code == 0
-    assert told in [line.strip() for line in ran.err.splitlines()]
+    assert told in [re.sub(r"\d+\.\ds", "0.0s", line.strip()) for line in ran.err.splitlines()]
 
 
 def test_a_wrong_policy_starts_nothing(bridle: Callable[..., Ran], tmp_path: Path) -> None:
@@ -689,7 +694,7 @@ def test_an_interrupt_while_background_work_runs_ends_the_run(tmp_path: Path) ->
         assert not is_alive(fake.pid or 0)
 
 
-def test_what_the_cli_complains_of_is_told_without_secrets(
+def test_what_the_cli_complains_of_is_reported_without_secrets(
     bridle: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_PASSWORD", "hay4breakfast")

@@ -138,6 +138,7 @@ def test_a_run_is_shown_and_a_person_decides(
     ]
 
 
+@pytest.mark.longer
 def test_a_plan_is_put_to_the_person(desk: Desk, real_cli: Path, scripted_model: Models) -> None:
     """Also by the CLI that leaves the plan out of its question."""
     model = scripted_model([[tool_use("ExitPlanMode", plan="1. look\n2. leap")], [text("ok")]])
@@ -149,6 +150,7 @@ def test_a_plan_is_put_to_the_person(desk: Desk, real_cli: Path, scripted_model:
     assert {"2. leap", "ok"} < set(seen(terminal))
 
 
+@pytest.mark.longer
 def test_ctrl_c_interrupts_the_turn(desk: Desk, real_cli: Path, scripted_model: Models) -> None:
     model = scripted_model([Reply(blocks=(text("a long story"),), hold=True, hold_after=4)])
     with desk.run(str(real_cli), "go", env=model.env) as terminal:
@@ -162,7 +164,8 @@ def test_ctrl_c_interrupts_the_turn(desk: Desk, real_cli: Path, scripted_model: 
     assert "bridle run --resume" in terminal.screen.text
 
 
-def test_what_was_typed_before_a_question_is_no_answer_to_it(
+@pytest.mark.longer
+def test_input_typed_before_a_question_does_not_answer_it(
     desk: Desk, real_cli: Path, scripted_model: Models
 ) -> None:
     model = scripted_model([Reply(blocks=(touch("x"),), hold=True), [text("ok")]])
@@ -179,7 +182,7 @@ def test_what_was_typed_before_a_question_is_no_answer_to_it(
 # ---------------------------------------------------------------- on a CLI that does as it is told
 
 
-def test_an_answer_that_is_none_is_asked_for_again(desk: Desk) -> None:
+def test_an_invalid_answer_is_asked_for_again(desk: Desk) -> None:
     """So is an edit that comes to nothing; Ctrl-C in the editor is the editor's."""
     desk.editor.write_text("#!/bin/sh\necho editing\nexec sleep 60\n")
     with FakeCli.auto([[touch("x")], [text("ok")]]) as fake, desk.run(fake.path, "go") as terminal:
@@ -241,6 +244,7 @@ def test_ctrl_c_takes_a_question_back(desk: Desk) -> None:
         assert terminal.wait() == 130
 
 
+@pytest.mark.longer
 def test_a_second_ctrl_c_ends_the_program_and_every_process(desk: Desk) -> None:
     """Even a CLI that ignores everything, and what it started, is gone."""
     deaf = FakeCli().ignore_sigterm().fork_grandchild(setsid=True, ignore_sigterm=True)

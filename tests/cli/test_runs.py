@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.stores import run
@@ -20,6 +21,7 @@ from bridle.testing import FakeCli
 
 pytest.importorskip("dbos", reason="needs the extra 'fleet' (dbos)")
 
+import bridle.fleet._queue.rows
 from bridle.cli.runs import table
 from bridle.fleet import Fleet, RunInfo, RunStatus
 
@@ -102,15 +104,45 @@ def test_runs_are_listed_shown_and_cancelled(
     assert json.loads(line)["id"] == run_id
     assert "status:    queued" in said("show", "one")
     assert "tenant:    acme" in said("show", run_id[:8])
+    for word in (run_id[:8], run_id):
+        refused = said("cancel", word, "--tenant", "globex", code=2)
+        assert "names no run of the tenant 'globex'" in refused
+    assert "names no run" in said("show", "%%%%", code=2)
+    assert "tenant:    acme" in said("show", run_id, "--tenant", "acme")
     assert "is cancelled" in said("cancel", run_id)
     assert "does not wait" in said("approve", "one", "--call", "toolu_1", code=1)
-    assert "does not wait" in said("approve", "one", "--deny", "no", code=1)
+    assert "does not wait" in said("approve", "one", "--call", "x", "--deny", "no", code=1)
+    assert "--call" in said("approve", "one", "--deny", "no", code=2)
     assert "--call" in said("approve", "one", code=2)
     assert "--call" in said("approve", "one", "--input", "{}", code=2)
     assert "names no run" in said("show", "nothing", code=2)
     assert "must be one run" in said("show", code=2)
     assert "must be one of" in said("sort", code=2)
     assert "is not JSON" in said("approve", "one", "--input", "{", code=2)
+
+
+def test_the_start_of_an_id_is_looked_up_without_reading_other_runs(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{home}/runs.db"
+
+    async def submit() -> str:
+        async with Fleet(Agent(), url) as fleet:
+            runs = [await fleet.submit("x") for _ in range(20)]
+            return runs[0].id
+
+    run_id = run(submit)
+    read: list[str] = []
+    original = bridle.fleet._queue.rows.row_of
+
+    def row_of(one: Any, *arguments: Any, **options: Any) -> Any:
+        read.append(one.workflow_id)
+        return original(one, *arguments, **options)
+
+    monkeypatch.setattr("bridle.fleet._queue.dbos_queue.row_of", row_of)
+    assert main(["runs", "show", run_id[:8], "--database", url]) == 0
+    assert run_id in capsys.readouterr().out
+    assert set(read) == {run_id}
 
 
 def test_a_fleet_is_named_by_its_module(

@@ -11,9 +11,9 @@ from rich.console import Console
 from tests.support import cli
 from tests.support.terminals import Screen
 
-from bridle.cli.live import LiveScreen
-from bridle.cli.screens import JsonScreen, PlainScreen
-from bridle.cli.shown import Note, Said, Span
+from bridle.cli._screens.live import LiveScreen
+from bridle.cli._screens.screens import JsonScreen, PlainScreen
+from bridle.cli._screens.shown import Note, Said, Span
 
 NOTE = Note((Span("  ✓ ", "good"), Span("Bash [red]x[/red]", "strong")))
 
@@ -41,7 +41,7 @@ def test_quiet_leaves_the_answer_alone(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr() == ("Hello\n", "")
 
 
-def test_nobody_can_be_asked_without_a_terminal() -> None:
+def test_no_person_can_be_asked_without_a_terminal() -> None:
     screen = PlainScreen()
     assert asyncio.run(screen.ask([], "?")) is None
     with pytest.raises(OSError, match="no terminal"):
@@ -163,7 +163,7 @@ def test_a_long_paragraph_is_followed_at_its_end() -> None:
     assert " ".join(window.seen) == words
 
 
-def test_in_a_live_view_without_a_person_nobody_is_asked() -> None:
+def test_a_live_view_without_a_person_asks_no_question() -> None:
     view = Window().view
     assert asyncio.run(view.ask([], "?")) is None
     with pytest.raises(OSError, match="no terminal"):

@@ -16,9 +16,9 @@ from tests.support.browser import NAMES, browser, executable
 from tests.support.stored import NOBODY, ONE, TWO, Home, assistant, lines, plain, user
 
 from bridle.cli import main
-from bridle.cli._timeline.model import Timeline
 from bridle.cli._timeline.page import page
 from bridle.cli._timeline.stored import stored_timeline
+from bridle.cli._timeline.timeline import Timeline
 from bridle.sync import sessions
 
 RECORDED = Path(__file__).parent.parent / "wire" / "transcripts"

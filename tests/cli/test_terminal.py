@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bridle.cli.terminal import editor, is_attended
+from bridle.cli._screens.user_terminal import editor, is_attended
 
 
 @pytest.mark.parametrize(
@@ -30,5 +30,5 @@ def test_without_an_editor_there_is_a_word_about_it() -> None:
         editor({"PATH": ""})
 
 
-def test_nobody_is_there_without_a_terminal() -> None:
+def test_no_person_is_present_without_a_terminal() -> None:
     assert not is_attended()

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridle._core.actions import TurnEnded
-from bridle.cli._timeline.frames import Frame, frame_of
-from bridle.cli._timeline.model import Span, Timeline, timeline
+from bridle._engine.actions import TurnEnded
+from bridle.cli._timeline.frame_summaries import Frame, frame_of
 from bridle.cli._timeline.spans import Lane, State
+from bridle.cli._timeline.timeline import Span, Timeline, timeline
 from bridle.testing.recording import Entry, read_recording
 from bridle.testing.replaying import replay
 
@@ -419,7 +419,7 @@ def test_a_tool_of_a_subagent_outlives_it() -> None:
     assert (one.state, one.depth) == (State.OPEN, 1)
 
 
-def test_a_result_of_nothing_is_nothing() -> None:
+def test_a_result_without_a_call_has_no_span() -> None:
     assert spans(Lane.TOOLS, *START, (3.0, "out", tool_result())) == []
 
 
@@ -608,7 +608,7 @@ def test_spans_that_overlap_are_in_rows_of_their_own() -> None:
     ]
 
 
-def test_what_is_known_of_the_session_is_told() -> None:
+def test_what_is_known_of_the_session_is_reported() -> None:
     started = {"started": "2026-01-01T00:00:00Z", "argv": []}
     rows = ((0.0, "meta", started), *START, (3.0, "out", RESULT), (60.0, "meta", {"exit": 0}))
     model = timeline(entries(*rows), gap="the end")
@@ -623,7 +623,7 @@ def test_what_is_known_of_the_session_is_told() -> None:
     assert (model.duration, model.quiet, model.gap) == (60.0, [(3.0, 60.0)], "the end")
 
 
-def test_nothing_recorded_is_nothing_to_show() -> None:
+def test_an_empty_recording_shows_nothing() -> None:
     assert timeline([]) == Timeline(0.0, [], [], {}, [], [])
 
 
@@ -679,6 +679,7 @@ ANYTHING = st.recursive(
 )
 
 
+@pytest.mark.longer
 @settings(max_examples=150)
 @given(
     st.lists(

@@ -13,11 +13,20 @@ from typing import Any
 import msgspec
 import pytest
 from tests.real.test_verify import BREAKAGES, KEPT_BY_BRIDLE
+from tests.support.limits import SetLimits
+from tests.support.steps import ReplaceSteps
 
 from bridle import Agent, CliOptions
-from bridle._core.versions import TESTED, Version
-from bridle._shell import preflight
-from bridle._shell.verifications import (
+from bridle._engine.versions import TESTED, Version
+from bridle._session import preflight
+from bridle.cli import main as command
+from bridle.cli import verify as cli_verify
+from bridle.errors import UnverifiedCliError
+from bridle.testing import verify
+from bridle.testing._verify._running import runner
+from bridle.testing._verify._running.promise_table import WIDTH, page
+from bridle.testing._verify.promises import Broken, all_checks, expect, require
+from bridle.testing.verifications import (
     Promise,
     Verification,
     bridle_version,
@@ -26,13 +35,6 @@ from bridle._shell.verifications import (
     store_verification,
     stored_verification,
 )
-from bridle.cli import main as command
-from bridle.cli import verify as cli_verify
-from bridle.errors import UnverifiedCliError
-from bridle.testing import verify
-from bridle.testing._verify import runner
-from bridle.testing._verify.promises import Broken, all_checks, expect, require
-from bridle.testing._verify.table import WIDTH, page
 
 
 def promise(id: str = "guard.block", state: Any = "held", observed: str = "it held") -> Promise:
@@ -195,9 +197,9 @@ def test_the_table_fits_the_width_and_names_what_did_not_hold(cli: Path) -> None
 
 
 def test_a_cli_that_cannot_start_breaks_the_promises_and_leaves_nothing(
-    cli: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cli: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], set_limits: SetLimits
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    set_limits(temporary_directory=str(tmp_path))
     before = set(tmp_path.iterdir())
     assert command(["verify", "--cli", str(cli), "--json"]) == 1
     printed = msgspec.json.decode(capsys.readouterr().out)
@@ -213,12 +215,12 @@ def test_a_cli_that_cannot_start_breaks_the_promises_and_leaves_nothing(
 
 
 def test_a_promise_is_broken_if_no_process_can_be_started_for_it(
-    cli: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Path, replace_steps: ReplaceSteps
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.EMFILE, "no descriptors")
 
-    monkeypatch.setattr(runner._Place, "start_worker", fail)
+    replace_steps(start_verifier=fail)
     [found] = runner.run_all(cli, only=["guard.block"]).promises
     assert (found.state, found.observed) == ("broken", "it could not be tried: OSError")
 
@@ -272,18 +274,17 @@ def test_a_worker_tries_the_promises_if_no_result_is_stored(cli: Path, tmp_path:
 
 
 def test_promises_that_are_not_tried_in_time_count_as_not_verified(
-    cli: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_limits: SetLimits
 ) -> None:
     from bridle.fleet import _verified
 
     hanging = tmp_path / "hanging"
     hanging.write_text(f"#!/bin/sh\ntrap '' TERM\necho $$ > {tmp_path}/pid\nsleep 1000\n")
     hanging.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(hanging))
-    monkeypatch.setattr(_verified, "_TIMEOUT", 1.0)
-    monkeypatch.setattr(_verified, "_GRACE", 0.5)
+    set_limits(python=str(hanging))
+    set_limits(verifying=1.0, verifying_grace=0.5)
     with pytest.raises(UnverifiedCliError) as caught:
-        asyncio.run(asyncio.wait_for(_verified.verified_cli(CliOptions(cli_path=str(cli))), 20))
+        asyncio.run(_verified.verified_cli(CliOptions(cli_path=str(cli))))
     assert caught.value.broken == ()
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
@@ -304,8 +305,8 @@ def test_a_worker_takes_runs_with_a_verified_cli(cli: Path, tmp_path: Path) -> N
     asyncio.run(main())
 
 
-def test_a_newer_cli_is_reported_once_for_each_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "_told", set())
+def test_a_newer_cli_is_reported_once_for_each_version(set_limits: SetLimits) -> None:
+    set_limits(reported_versions=set())
     newer = Version(TESTED.major, TESTED.minor, TESTED.patch + 1)
     told = [preflight._untested(one) for one in (TESTED, newer, newer, Version(9, 0, 0))]
     assert [one is None for one in told] == [True, False, True, False]

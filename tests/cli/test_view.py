@@ -9,8 +9,8 @@ import pytest
 from tests.support import cli
 
 from bridle import ApiRetry, Message, RateLimited, SdkWarning, SessionReady
-from bridle.cli.shown import Note, Said, Shown, plain
-from bridle.cli.view import View, about, allowed, denied
+from bridle.cli._screens.shown import Note, Said, Shown, plain
+from bridle.cli._screens.view import View, about, allowed, denied
 from bridle.events import WarningKind
 
 
@@ -69,7 +69,7 @@ def came(content: str, *, id: str = "t1", is_error: bool = False) -> bytes:
 # ---------------------------------------------------------------- the answer
 
 
-def test_text_is_said_piece_by_piece_and_every_block_ends_its_line() -> None:
+def test_text_is_printed_in_parts_and_every_block_ends_its_line() -> None:
     view = View(0.0)
     whole = cli.line(
         type="assistant", message={"id": "m1", "content": [{"type": "text", "text": "Hello"}]}
@@ -157,7 +157,7 @@ def test_tools_run_side_by_side() -> None:
     ],
     ids=["empty", "no output", "silent", "silent failure", "tags"],
 )
-def test_what_a_tool_says_is_told_where_it_tells_something(
+def test_what_a_tool_says_is_reported_where_it_tells_something(
     tool: str, content: str, is_error: bool, expected: list[str]
 ) -> None:
     view = View(0.0)
@@ -383,7 +383,7 @@ def test_what_means_nothing_to_a_reader_is_not_shown(line: bytes) -> None:
 # ---------------------------------------------------------------- events
 
 
-def test_a_retry_is_told_and_counted_down() -> None:
+def test_a_retry_is_reported_and_counted_down() -> None:
     view = View(0.0)
     retry = ApiRetry(attempt=2, max_retries=10, delay=4.0, error_status=529, error="overloaded")
     assert seen(view, retry, now=1.0) == ["  ! API error 529 (overloaded); retry 2 of 10 in 4.0s"]
@@ -415,11 +415,11 @@ def test_a_retry_may_be_for_no_reason_given() -> None:
         (RateLimited(status="rejected"), ["  ✗ rate limit reached"]),
     ],
 )
-def test_a_rate_limit_is_told_when_it_matters(limit: RateLimited, expected: list[str]) -> None:
+def test_a_rate_limit_is_reported_when_it_matters(limit: RateLimited, expected: list[str]) -> None:
     assert seen(View(0.0, epoch=1000.0), limit) == expected
 
 
-def test_warnings_are_told_by_their_loudness() -> None:
+def test_warnings_are_reported_by_their_loudness() -> None:
     view = View(0.0)
     assert seen(view, SdkWarning(WarningKind.LATE_RESPONSE), SessionReady()) == []
     assert seen(view, SdkWarning(WarningKind.LIMIT_REACHED, "full")) == ["  ! limit_reached: full"]

@@ -12,8 +12,11 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.support.limits import SetLimits
+from tests.support.processes import LIMIT, until_on_trio
+from tests.support.steps import ReplaceSteps
 
-from bridle._doors.session import InnerSession
+from bridle._session.session import InnerSession
 from bridle.compat.claude_agent_sdk import (
     AssistantMessage,
     ClaudeAgentOptions,
@@ -87,8 +90,7 @@ class Echo(Transport):
 
     async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         while True:
-            while not self._lines:
-                await anyio.sleep(0.001)
+            await until_on_trio(lambda: self._lines)
             line = self._lines.popleft()
             if line is None:
                 return
@@ -118,7 +120,7 @@ both = pytest.mark.parametrize("library", ["asyncio", "trio"])
 
 
 def test_a_client_connects_although_the_session_was_in_use_until_the_first_attempt(
-    monkeypatch: pytest.MonkeyPatch,
+    replace_steps: ReplaceSteps,
 ) -> None:
     connect = InnerSession.connect
 
@@ -127,11 +129,11 @@ def test_a_client_connects_although_the_session_was_in_use_until_the_first_attem
         await user.connect()
 
         async def fail_once(_: InnerSession) -> None:
-            monkeypatch.setattr(InnerSession, "connect", connect)
+            replace_steps(connect_session=connect)
             await user.disconnect()
             raise SessionInUseError("s")
 
-        monkeypatch.setattr(InnerSession, "connect", fail_once)
+        replace_steps(connect_session=fail_once)
         async with ClaudeSDKClient(transport=Echo()) as client:
             assert await client.get_server_info() == {"a": 1}
 
@@ -156,20 +158,19 @@ class Blocking(Echo):
     async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         try:
             while True:
-                await anyio.sleep(0.001)
-                if self._lines and (line := self._lines.popleft()) is not None:
+                await until_on_trio(lambda: self._lines)
+                if (line := self._lines.popleft()) is not None:
                     yield line
         finally:
             with anyio.CancelScope(shield=True):
-                while not self.is_closed:
-                    await anyio.sleep(0.001)
+                await until_on_trio(lambda: self.is_closed)
             self.has_ended = True
 
 
 def test_a_transport_is_closed_while_its_reader_still_reads(
-    monkeypatch: pytest.MonkeyPatch,
+    set_limits: SetLimits,
 ) -> None:
-    monkeypatch.setattr("bridle.compat.claude_agent_sdk._transport._GRACE", 1000.0)
+    set_limits(closing_input=1000.0)
     transport = Blocking()
 
     async def guard(*_: object) -> Any:
@@ -191,8 +192,8 @@ class Cleaning(Blocking):
     async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         try:
             while True:
-                await anyio.sleep(0.001)
-                if self._lines and (line := self._lines.popleft()) is not None:
+                await until_on_trio(lambda: self._lines)
+                if (line := self._lines.popleft()) is not None:
                     yield line
         finally:
             with anyio.CancelScope(shield=True):
@@ -237,7 +238,7 @@ def test_a_prompt_is_written_before_a_transport_is_closed(library: str) -> None:
 
 
 @both
-def test_disconnect_closes_a_transport_at_once(library: str) -> None:
+def test_disconnect_closes_a_transport_at_once(library: str, set_limits: SetLimits) -> None:
     """Even if its reader does not end with the input."""
 
     class Endless(Echo):
@@ -247,9 +248,10 @@ def test_disconnect_closes_a_transport_at_once(library: str) -> None:
     async def work() -> None:
         client = ClaudeSDKClient(transport=Endless())
         await client.connect()
-        with anyio.fail_after(4):
+        with anyio.fail_after(LIMIT):
             await client.disconnect()
 
+    set_limits(closing_input=2 * LIMIT)
     run(library, work)
 
 
@@ -382,6 +384,7 @@ def test_connecting_again_ends_the_first_connection() -> None:
     run("asyncio", work)
 
 
+@pytest.mark.longer
 def test_a_dropped_client_is_collected() -> None:
     async def work() -> None:
         client = ClaudeSDKClient(transport=Echo())
@@ -430,7 +433,7 @@ def test_two_readers_share_the_messages(library: str) -> None:
             async with anyio.create_task_group() as readers:
                 readers.start_soon(read)
                 readers.start_soon(read)
-                await anyio.sleep(0.01)
+                await anyio.wait_all_tasks_blocked()
                 await client.query("a")
                 await client.query("b")
 

@@ -34,16 +34,17 @@ from tests.support.official import (
     connected,
     place,
 )
-from tests.support.processes import is_alive
+from tests.support.processes import is_alive, until
 from tests.support.sdk_runs import newest_cli
 
 import fetch_declarations
-from bridle._core.operations import OPERATIONS
+from bridle._engine.outgoing.operations import OPERATIONS
 from bridle.testing import text, tool_use
 
 DECLARATIONS = fetch_declarations.packages()["sdk"].declarations()
 
 pytestmark = [
+    pytest.mark.longer,  # the official SDK is the subject, not Bridle
     LEAVES_TRANSPORTS,
     pytest.mark.skipif(newest_cli() is None, reason="no CLI: `make setup` installs it"),
     pytest.mark.skipif(
@@ -313,12 +314,10 @@ if kind == 'interrupt':
             await client.query("go")
             assert client._query is not None
             unread = client._query._message_send.statistics
-            while not unread().tasks_waiting_send:
-                await asyncio.sleep(0.01)
+            await until(lambda: unread().tasks_waiting_send)
             assert unread().current_buffer_used == 100
             interrupting = asyncio.create_task(client.interrupt())
-            while not Path("answered").exists():
-                await asyncio.sleep(0.01)
+            await until(lambda: Path("answered").exists())
             assert unread().tasks_waiting_send == 1
             assert not interrupting.done()
             async for _ in client.receive_response():
@@ -524,6 +523,7 @@ def test_every_cell_about_an_official_sdk_has_a_proof() -> None:
     assert [test for _, test in CELLS.values() if globals().get(test.__name__) is not test] == []
 
 
+@pytest.mark.pinned
 def test_the_compared_versions_are_those_that_are_installed() -> None:
     header = re.search(
         r"\| Python (\S+) \| TypeScript (\S+) \|",

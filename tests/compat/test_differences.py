@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.support.line_cli import line_cli
-from tests.support.processes import is_alive
+from tests.support.processes import is_alive, until, until_on_trio
 
 import bridle.compat.claude_agent_sdk as sdk
 from bridle.compat.claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, query
@@ -270,9 +270,7 @@ def test_the_cli_ends_although_disconnect_is_cancelled(place: Path) -> None:
         ending.cancel()
         await asyncio.wait([ending])
         pid = int((place / "pids").read_text())
-        async with asyncio.timeout(30):
-            while is_alive(pid):
-                await asyncio.sleep(0.02)
+        await until(lambda: not is_alive(pid))
 
     asyncio.run(main())
 
@@ -397,8 +395,7 @@ def test_an_exit_in_a_callback_denies_the_call(place: Path) -> None:
 
     async def ask_and_interrupt(client: ClaudeSDKClient) -> None:
         await client.query("go")
-        while not (place / "answers").exists():
-            await anyio.sleep(0.05)
+        await until_on_trio((place / "answers").exists)
         await client.interrupt()
 
     async def main() -> None:
@@ -407,8 +404,7 @@ def test_an_exit_in_a_callback_denies_the_call(place: Path) -> None:
         ) as client:
             with pytest.raises(SystemExit):  # in whichever call waits when the callback exits
                 await ask_and_interrupt(client)
-            while not (place / "answers").exists():
-                await anyio.sleep(0.05)
+            await until_on_trio((place / "answers").exists)
 
     anyio.run(main, backend="trio")
     assert '"deny"' in (place / "answers").read_text()

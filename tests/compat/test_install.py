@@ -27,6 +27,8 @@ def test_the_module_and_the_function_query_can_both_be_imported() -> None:
     assert printed(code) == f"True {OURS}.query"
 
 
+@pytest.mark.longer
+@pytest.mark.pinned
 @pytest.mark.parametrize(
     ("module", "name"), [("_version", "__version__"), ("_cli_version", "__cli_version__")]
 )
@@ -37,6 +39,7 @@ def test_the_versions_are_those_of_the_official_package(module: str, name: str) 
     )
 
 
+@pytest.mark.longer
 def test_the_public_names_are_those_of_the_official_package() -> None:
     names = "import claude_agent_sdk; print(sorted(claude_agent_sdk.__all__))"
     assert printed(f"{INSTALL}{names}") == printed(names)
@@ -67,6 +70,7 @@ def test_a_private_module_is_not_found() -> None:
     assert printed(code) == "claude_agent_sdk._internal"
 
 
+@pytest.mark.longer
 def test_installing_after_the_official_package_was_imported_fails() -> None:
     code = "import claude_agent_sdk, bridle.compat\ntry:\n    bridle.compat.install()\n"
     assert "Call install() first" in printed(

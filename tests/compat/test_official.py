@@ -35,13 +35,14 @@ from tests.support.official import (
     connected,
     place,
 )
-from tests.support.processes import is_alive
+from tests.support.processes import is_alive, until
 from tests.support.sdk_runs import OLDER_CLI, newest_cli
 
 from bridle.testing import Block, error, repeat, text, tool_use
 
 REPOSITORY = Path(__file__).parents[2]
 pytestmark = [
+    pytest.mark.longer,  # the official SDK is the subject, not Bridle
     LEAVES_TRANSPORTS,
     pytest.mark.skipif(newest_cli() is None, reason="no CLI: `make setup` installs it"),
 ]
@@ -60,8 +61,7 @@ def pids() -> list[int]:
 
 
 async def until_exists(name: str) -> None:
-    while not Path(name).exists():
-        await asyncio.sleep(0.01)
+    await until(lambda: Path(name).exists())
 
 
 def hooks(event: str, *callbacks: Any, **options: Any) -> dict[str, Any]:
@@ -196,8 +196,7 @@ def test_a_loop_that_cancels_its_task_gets_no_further_message(place: Path) -> No
         assert task is not None
         async with client_of(place, behaviour) as client:
             await client.query("go")
-            while client._query._message_send.statistics().current_buffer_used < 4:
-                await asyncio.sleep(0.01)
+            await until(lambda: client._query._message_send.statistics().current_buffer_used >= 4)
             with contextlib.suppress(asyncio.CancelledError):
                 async for message in client.receive_response():
                     seen.append(message)

@@ -20,7 +20,7 @@ from bridle.compat.claude_agent_sdk import (
     ProcessError,
     query,
 )
-from bridle.compat.claude_agent_sdk._bridge import AsyncioBridge
+from bridle.compat.claude_agent_sdk._loops.bridge import AsyncioBridge
 from bridle.compat.claude_agent_sdk._options import _print_line, native_options
 from bridle.options import CliOptions
 

@@ -45,25 +45,22 @@ async def filled(store: Any, count: int, **more: Any) -> list[str]:
 
 
 @PACKAGES
-def test_a_store_that_raises_not_implemented_is_listed_without_summaries(sdk: Any) -> None:
+async def test_a_store_that_raises_not_implemented_is_listed_without_summaries(sdk: Any) -> None:
     class Store(sdk.InMemorySessionStore):  # type: ignore[misc]  # of either package
         async def list_session_summaries(self, project_key: str) -> Any:
             raise NotImplementedError
 
-    async def work() -> None:
-        store = Store()
-        sessions = await filled(store, 3)
-        await filled(store, 2, isSidechain=True)
-        listed = await sdk.list_sessions_from_store(store, HERE, limit=3)
-        assert [one.session_id for one in listed] == sessions
-        rest = await sdk.list_sessions_from_store(store, HERE, limit=3, offset=2)
-        assert [one.session_id for one in rest] == sessions[2:]
-
-    run(work)
+    store = Store()
+    sessions = await filled(store, 3)
+    await filled(store, 2, isSidechain=True)
+    listed = await sdk.list_sessions_from_store(store, HERE, limit=3)
+    assert [one.session_id for one in listed] == sessions
+    rest = await sdk.list_sessions_from_store(store, HERE, limit=3, offset=2)
+    assert [one.session_id for one in rest] == sessions[2:]
 
 
 @PACKAGES
-def test_only_sessions_of_the_page_are_loaded(sdk: Any) -> None:
+async def test_only_sessions_of_the_page_are_loaded(sdk: Any) -> None:
     """Those without a summary, and those whose summary is older than the session."""
 
     class Store(sdk.InMemorySessionStore):  # type: ignore[misc]  # of either package
@@ -79,60 +76,51 @@ def test_only_sessions_of_the_page_are_loaded(sdk: Any) -> None:
             self.loaded.append(key["session_id"])
             return await super().load(key)
 
-    async def work() -> None:
-        store = Store()
-        sessions = await filled(store, 5)
-        listed = await sdk.list_sessions_from_store(store, HERE, limit=3)
-        assert [one.session_id for one in listed] == sessions[:3]
-        assert store.loaded == sessions[1:3]
-
-    run(work)
+    store = Store()
+    sessions = await filled(store, 5)
+    listed = await sdk.list_sessions_from_store(store, HERE, limit=3)
+    assert [one.session_id for one in listed] == sessions[:3]
+    assert store.loaded == sessions[1:3]
 
 
 @PACKAGES
 @pytest.mark.parametrize("is_compacted", [False, True])
-def test_a_fork_has_the_entries_of_the_official_sdk(sdk: Any, is_compacted: bool) -> None:
+async def test_a_fork_has_the_entries_of_the_official_sdk(sdk: Any, is_compacted: bool) -> None:
     """After a compaction, the drop-in also names the last message, for older CLIs."""
     session, first, boundary, last = (str(uuid4()) for _ in range(4))
 
-    async def work() -> None:
-        store = sdk.InMemorySessionStore()
-        replaced = {"type": "content-replacement", "sessionId": session, "replacements": [{"a": 1}]}
-        more: Any = {"subtype": "compact_boundary"} if is_compacted else {}
-        entries = [
-            said("user", first, None, session),
-            said("system" if is_compacted else "assistant", boundary, first, session, **more),
-            said("user", last, boundary, session),
-            replaced,
-        ]
-        await store.append(key_of(session), entries)
-        made = await sdk.fork_session_via_store(store, session, HERE, title="copy")
-        copied = store.get_entries(key_of(made.session_id))
-        kinds = [entry["type"] for entry in copied]
-        if is_compacted and sdk is dropin:
-            kinds.remove("last-prompt")
-        spoken = [entry["type"] for entry in entries[:3]]
-        assert kinds == [*spoken, "content-replacement", "custom-title"]
-        assert all(entry["uuid"] and entry["timestamp"] for entry in copied)
-        assert {entry["sessionId"] for entry in copied} == {made.session_id}
-
-    run(work)
+    store = sdk.InMemorySessionStore()
+    replaced = {"type": "content-replacement", "sessionId": session, "replacements": [{"a": 1}]}
+    more: Any = {"subtype": "compact_boundary"} if is_compacted else {}
+    entries = [
+        said("user", first, None, session),
+        said("system" if is_compacted else "assistant", boundary, first, session, **more),
+        said("user", last, boundary, session),
+        replaced,
+    ]
+    await store.append(key_of(session), entries)
+    made = await sdk.fork_session_via_store(store, session, HERE, title="copy")
+    copied = store.get_entries(key_of(made.session_id))
+    kinds = [entry["type"] for entry in copied]
+    if is_compacted and sdk is dropin:
+        kinds.remove("last-prompt")
+    spoken = [entry["type"] for entry in entries[:3]]
+    assert kinds == [*spoken, "content-replacement", "custom-title"]
+    assert all(entry["uuid"] and entry["timestamp"] for entry in copied)
+    assert {entry["sessionId"] for entry in copied} == {made.session_id}
 
 
 @PACKAGES
-def test_ids_of_parents_that_are_not_texts_are_left_out(sdk: Any) -> None:
+async def test_ids_of_parents_that_are_not_texts_are_left_out(sdk: Any) -> None:
     session = str(uuid4())
 
-    async def work() -> None:
-        store = sdk.InMemorySessionStore()
-        await store.append(key_of(session), [said("user", str(uuid4()), None, session)])
-        about = {"type": "agent_metadata", "toolUseId": 7, "parentAgentId": ["x"]}
-        prompt = said("user", str(uuid4()), None, session, isSidechain=True)
-        await store.append(key_of(session, subpath="subagents/agent-a"), [about, prompt])
-        [message] = await sdk.get_subagent_messages_from_store(store, session, "a", HERE)
-        assert (message.parent_tool_use_id, message.parent_agent_id) == (None, None)
-
-    run(work)
+    store = sdk.InMemorySessionStore()
+    await store.append(key_of(session), [said("user", str(uuid4()), None, session)])
+    about = {"type": "agent_metadata", "toolUseId": 7, "parentAgentId": ["x"]}
+    prompt = said("user", str(uuid4()), None, session, isSidechain=True)
+    await store.append(key_of(session, subpath="subagents/agent-a"), [about, prompt])
+    [message] = await sdk.get_subagent_messages_from_store(store, session, "a", HERE)
+    assert (message.parent_tool_use_id, message.parent_agent_id) == (None, None)
 
 
 @PACKAGES

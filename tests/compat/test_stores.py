@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from tests.support.stores import run
 
-from bridle._store import SessionKey as NativeKey
+from bridle._records.session_store import SessionKey as NativeKey
 from bridle.compat import claude_agent_sdk as sdk
-from bridle.compat.claude_agent_sdk._bridge import AsyncioBridge
-from bridle.compat.claude_agent_sdk._stores import AdaptedStore
+from bridle.compat.claude_agent_sdk._loops.bridge import AsyncioBridge
+from bridle.compat.claude_agent_sdk._stored.official_stores import AdaptedStore
 from bridle.compat.claude_agent_sdk.testing import run_session_store_conformance
 
 ID = "11111111-1111-4111-8111-111111111111"
@@ -55,42 +55,36 @@ def test_the_official_store_is_judged_alike() -> None:
     run(lambda: run_session_store_conformance(official.InMemorySessionStore))
 
 
-def test_sessions_of_a_store_are_listed_read_and_changed() -> None:
-    async def work() -> None:
-        store = sdk.InMemorySessionStore()
-        await store.append(KEY, TALK)
-        [listed] = await sdk.list_sessions_from_store(store, HERE)
-        assert (listed.session_id, listed.summary) == (ID, "Hello")
-        read = await sdk.get_session_messages_from_store(store, ID, HERE)
-        assert [(one.type, one.uuid) for one in read] == [("user", "u1"), ("assistant", "a1")]
-        await sdk.rename_session_via_store(store, ID, " New ", HERE)
-        await sdk.tag_session_via_store(store, ID, "mine", HERE)
-        info = await sdk.get_session_info_from_store(store, ID, HERE)
-        assert info is not None
-        assert (info.custom_title, info.tag) == ("New", "mine")
-        fork = await sdk.fork_session_via_store(store, ID, HERE)
-        copied = await sdk.get_session_messages_from_store(store, fork.session_id, HERE)
-        assert [one.message for one in copied] == [one.message for one in read]
-        await sdk.delete_session_via_store(store, ID, HERE)
-        assert await sdk.get_session_info_from_store(store, ID, HERE) is None
-
-    run(work)
+async def test_sessions_of_a_store_are_listed_read_and_changed() -> None:
+    store = sdk.InMemorySessionStore()
+    await store.append(KEY, TALK)
+    [listed] = await sdk.list_sessions_from_store(store, HERE)
+    assert (listed.session_id, listed.summary) == (ID, "Hello")
+    read = await sdk.get_session_messages_from_store(store, ID, HERE)
+    assert [(one.type, one.uuid) for one in read] == [("user", "u1"), ("assistant", "a1")]
+    await sdk.rename_session_via_store(store, ID, " New ", HERE)
+    await sdk.tag_session_via_store(store, ID, "mine", HERE)
+    info = await sdk.get_session_info_from_store(store, ID, HERE)
+    assert info is not None
+    assert (info.custom_title, info.tag) == ("New", "mine")
+    fork = await sdk.fork_session_via_store(store, ID, HERE)
+    copied = await sdk.get_session_messages_from_store(store, fork.session_id, HERE)
+    assert [one.message for one in copied] == [one.message for one in read]
+    await sdk.delete_session_via_store(store, ID, HERE)
+    assert await sdk.get_session_info_from_store(store, ID, HERE) is None
 
 
-def test_what_is_wrong_with_a_session_has_the_official_type() -> None:
-    async def work() -> None:
-        store = sdk.InMemorySessionStore()
-        cases: list[tuple[type[Exception], Any, tuple[str, ...]]] = [
-            (ValueError, sdk.rename_session_via_store, ("bad", "x")),
-            (ValueError, sdk.rename_session_via_store, (ID, " ")),
-            (FileNotFoundError, sdk.fork_session_via_store, (ID,)),
-        ]
-        for error, function, values in cases:
-            with pytest.raises(error) as caught:
-                await function(store, *values, directory=HERE)
-            assert caught.type is error
-
-    run(work)
+async def test_what_is_wrong_with_a_session_has_the_official_type() -> None:
+    store = sdk.InMemorySessionStore()
+    cases: list[tuple[type[Exception], Any, tuple[str, ...]]] = [
+        (ValueError, sdk.rename_session_via_store, ("bad", "x")),
+        (ValueError, sdk.rename_session_via_store, (ID, " ")),
+        (FileNotFoundError, sdk.fork_session_via_store, (ID,)),
+    ]
+    for error, function, values in cases:
+        with pytest.raises(error) as caught:
+            await function(store, *values, directory=HERE)
+        assert caught.type is error
 
 
 def test_files_of_the_cli_are_read_and_changed(
@@ -116,32 +110,26 @@ def test_files_of_the_cli_are_read_and_changed(
         sdk.delete_session(ID, place)
 
 
-def test_a_session_adds_nothing_of_bridle_to_the_store() -> None:
-    async def work() -> None:
-        store = sdk.InMemorySessionStore()
-        adapted = AdaptedStore(store, AsyncioBridge())
-        await adapted.append(NativeKey(ID, "", "-srv-shop"), TALK)
-        assert not adapted.has_journals
-        assert store.get_entries(KEY) == TALK
-        session = sdk.SessionListSubkeysKey(project_key="-srv-shop", session_id=ID)
-        assert await store.list_subkeys(session) == []
-        assert await store.list_sessions("bridle-index") == []
-        assert await adapted.load(NativeKey(ID, "", "-srv-shop")) == TALK
-
-    run(work)
+async def test_a_session_adds_nothing_of_bridle_to_the_store() -> None:
+    store = sdk.InMemorySessionStore()
+    adapted = AdaptedStore(store, AsyncioBridge())
+    await adapted.append(NativeKey(ID, "", "-srv-shop"), TALK)
+    assert not adapted.has_journals
+    assert store.get_entries(KEY) == TALK
+    session = sdk.SessionListSubkeysKey(project_key="-srv-shop", session_id=ID)
+    assert await store.list_subkeys(session) == []
+    assert await store.list_sessions("bridle-index") == []
+    assert await adapted.load(NativeKey(ID, "", "-srv-shop")) == TALK
 
 
-def test_the_third_failure_of_a_store_is_reported_once() -> None:
+async def test_the_third_failure_of_a_store_is_reported_once() -> None:
     class Broken(sdk.InMemorySessionStore):
         async def append(self, key: Any, entries: Any) -> None:
             raise OSError("full")
 
-    async def work() -> None:
-        adapted = AdaptedStore(Broken(), AsyncioBridge())
-        for _ in range(5):
-            with pytest.raises(OSError, match="full"):
-                await adapted.append(NativeKey(ID, "", "-srv-shop"), TALK)
-        [problem] = adapted.problems
-        assert (problem.key, problem.error) == (KEY, "full")
-
-    run(work)
+    adapted = AdaptedStore(Broken(), AsyncioBridge())
+    for _ in range(5):
+        with pytest.raises(OSError, match="full"):
+            await adapted.append(NativeKey(ID, "", "-srv-shop"), TALK)
+    [problem] = adapted.problems
+    assert (problem.key, problem.error) == (KEY, "full")

@@ -103,7 +103,7 @@ def test_a_result_becomes_content(result: Any, content: object) -> None:
     assert call(result, {"a": 1}) == {"content": content}
 
 
-def test_a_failure_is_told_to_the_model() -> None:
+def test_a_failure_is_reported_to_the_model() -> None:
     assert call({"content": [TEXT], "is_error": True}, {"a": 1})["isError"] is True
     raised = call(KeyError("gone"), {"a": 1})
     assert isinstance(raised, ToolFailure)

@@ -49,7 +49,10 @@ def test_the_walks_name_functions_that_exist() -> None:
     assert [name for name in ours if name not in names] == []
 
 
-@pytest.mark.parametrize("module", ["pipes", "actor", "subscriptions", "callbacks"])
+@pytest.mark.parametrize(
+    "module",
+    ["_process/pipes", "_session/actor", "_session/readers/queues", "_callbacks/callbacks"],
+)
 def test_the_picture_names_modules_that_exist(module: str) -> None:
-    assert f"_shell/{module}.py" in walks()
-    assert (SOURCE / f"_shell/{module}.py").exists()
+    assert f"{module}.py" in walks()
+    assert (SOURCE / f"{module}.py").exists()

@@ -11,8 +11,8 @@ import pytest
 
 import bridle
 import bridle.sync
-from bridle.cli.command_patterns import GIT_READERS, OPERAND_READERS, READERS, URL_READERS
-from bridle.cli.policy import parse_policy
+from bridle.cli._policy.command_patterns import GIT_READERS, OPERAND_READERS, READERS, URL_READERS
+from bridle.cli._policy.policy import parse_policy
 from doc_blocks import read_blocks
 from doc_tables import public_path
 

@@ -74,6 +74,7 @@ def fetched_from_elsewhere(site: Path) -> set[str]:
     return outside
 
 
+@pytest.mark.longer
 def test_the_site_builds_and_reading_it_makes_no_request_beyond_it(tmp_path: Path) -> None:
     """In strict mode: every link and anchor resolves, or the build would have failed."""
     build(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from uuid import uuid4
 
 from tests.soak.endings import TAG, tagged
 from tests.support.processes import LIMIT, wait_until
+from tests.support.terminals import Terminal
 
 from bridle.testing import ScriptedModel
 
@@ -70,6 +72,13 @@ class Stage:
         assert not complaints, complaints
         return output.splitlines()
 
+    @contextmanager
+    def on_terminal(self, *command: str) -> Iterator[Terminal]:
+        """A program on a terminal. When it is over it must have left no process."""
+        with Terminal((*_interruptible(), *command), self._environ, self.directory) as seen:
+            yield seen
+        wait_until(lambda: not tagged(self._tag))
+
     def clis(self) -> list[int]:
         """The CLIs that run on this stage."""
         return [pid for pid in tagged(self._tag) if _program(pid) == self._cli]
@@ -78,7 +87,7 @@ class Stage:
 def _interruptible() -> tuple[str, ...]:
     """Return what makes a program accept SIGINT, which programs in the background ignore."""
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    return ("env", "--default-signal=INT") if is_ignored else ()
+    return (str(shutil.which("env")), "--default-signal=INT") if is_ignored else ()
 
 
 def _program(pid: int) -> str:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.examples.stage import Stage, fits
-from tests.support.processes import LIMIT
+from tests.support.processes import LIMIT, until
 
 from bridle.testing import (
     ModelRequest,
@@ -66,9 +66,7 @@ class Pair:
     async def __call__(self, request: ModelRequest) -> Answer:
         self.came += 1
         self.present += 1
-        async with asyncio.timeout(LIMIT):
-            while self.came < 2:
-                await asyncio.sleep(0.01)
+        await until(lambda: self.came >= 2)
         await asyncio.sleep(0.2)  # long enough for a third, if there were one
         assert self.present <= 2, "more than two sessions at once"
         self.present -= 1
@@ -284,35 +282,6 @@ CASES = {
         """,
         ("'How many Python files …", "tool result 'No files found'"),
     ),
-    "questions_and_plans.py": Case(
-        [
-            [tool_use("AskUserQuestion", questions=[FORM])],
-            plan_file,
-            [tool_use("ExitPlanMode")],
-            [tool_use("ExitPlanMode")],
-            [text("Hay, hay, hooray.")],
-        ],
-        """
-        Which form?
-          1. Haiku: short
-          2. Ode: long
-        number, or your own words: --- plan
-        1. Neigh.
-        ---
-        Enter to go ahead, or what to change: --- plan
-        1. Neigh.
-        ---
-        Enter to go ahead, or what to change: Hay, hay, hooray.
-        """,
-        (
-            "'Plan a birthday poem …",
-            """tool result …"Which form?"="Ode"…""",
-            "tool result 'File created …",
-            "tool result …Neigh twice.…",
-            "tool result 'User has approved your plan.…",
-        ),
-        typed="2\nNeigh twice.\n\n",
-    ),
     "limits_and_failures.py": Case(
         Limited,
         """
@@ -357,12 +326,16 @@ CASES = {
 SERVICE = "fastapi_chat.py"
 """The one that does not end by itself. Its tests are in test_fastapi_chat.py."""
 
+ON_TERMINAL = "questions_and_plans.py"
+"""The one that asks the user on a terminal. It has a test of its own."""
+
 MOST_LINES = {"terminal_ui.py": 120, "fastapi_chat.py": 200}
 """The limits of the examples that are complete programs."""
 
-PROGRAMS = [name for name in (*CASES, SERVICE) if name.endswith(".py")]
+PROGRAMS = [name for name in (*CASES, ON_TERMINAL, SERVICE) if name.endswith(".py")]
 
 
+@pytest.mark.longer(after=2)
 @pytest.mark.parametrize("name", CASES)
 def test_an_example_does_what_it_says(name: str, real_cli: Path, tmp_path: Path) -> None:
     """R444: tools and servers in the process are among them."""
@@ -382,6 +355,47 @@ def test_an_example_does_what_it_says(name: str, real_cli: Path, tmp_path: Path)
 # ---------------------------------------------------------------- the terminal
 
 
+@pytest.mark.longer
+def test_questions_and_plans_are_answered_on_the_terminal(real_cli: Path, tmp_path: Path) -> None:
+    script: Script = [
+        [tool_use("AskUserQuestion", questions=[FORM])],
+        plan_file,
+        [tool_use("ExitPlanMode")],
+        [tool_use("ExitPlanMode")],
+        [text("Hay, hay, hooray.")],
+    ]
+    program = str(EXAMPLES / ON_TERMINAL)
+    with ScriptedModel(script) as model:
+        stage = Stage(model, real_cli, tmp_path)
+        with stage.on_terminal(*PYTHON, program) as seen:
+            seen.expect("own words >")
+            assert "Which form?" in seen.screen.text
+            seen.send("2\n")
+            seen.expect("[y]es, do it")
+            assert "1. Neigh." in seen.screen.text
+            seen.send("n Neigh twice.\n")
+            seen.expect("[y]es, do it", 2)
+            seen.send("y\n")
+            seen.expect("Hay, hay, hooray.")
+            assert seen.wait() == 0
+        results = [request.last_tool_result or "" for request in model.requests]
+    assert '"Which form?"="Ode"' in results[1]
+    assert "Neigh twice." in results[3]
+    assert "User has approved your plan." in results[4]
+
+
+@pytest.mark.longer
+def test_ctrl_c_at_a_question_of_the_model_ends_the_example(real_cli: Path, tmp_path: Path) -> None:
+    with ScriptedModel([[tool_use("AskUserQuestion", questions=[FORM])]]) as model:
+        stage = Stage(model, real_cli, tmp_path)
+        with stage.on_terminal(*PYTHON, str(EXAMPLES / ON_TERMINAL)) as seen:
+            seen.expect("own words >")
+            seen.send("\x03")
+            assert seen.wait() == -signal.SIGINT
+            assert seen.is_echoing()
+
+
+@pytest.mark.longer
 def test_the_demo_of_the_terminal_chat_needs_no_model(real_cli: Path, tmp_path: Path) -> None:
     with ScriptedModel([]) as model:
         stage = Stage(model, real_cli, tmp_path)
@@ -407,6 +421,7 @@ def test_the_demo_of_the_terminal_chat_needs_no_model(real_cli: Path, tmp_path: 
     assert [shape if fits(shape, line) else line for shape, line in pairs] == shapes
 
 
+@pytest.mark.longer
 def test_an_interrupt_from_the_keyboard_ends_the_turn_and_the_chat_goes_on(
     real_cli: Path, tmp_path: Path
 ) -> None:
@@ -431,7 +446,7 @@ def test_an_interrupt_from_the_keyboard_ends_the_turn_and_the_chat_goes_on(
 
 def test_every_example_is_tested_and_listed() -> None:
     found = {path.name for path in EXAMPLES.iterdir() if path.is_file()} - {"README.md"}
-    assert found == {*CASES, SERVICE}
+    assert found == {*CASES, ON_TERMINAL, SERVICE}
     readme = (EXAMPLES / "README.md").read_text("utf-8")
     assert set(re.findall(r"^\| \[`(.+?)`\]\(\1\) \|", readme, re.MULTILINE)) == found
 

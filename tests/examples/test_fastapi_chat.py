@@ -180,6 +180,7 @@ def test_text_arrives_while_the_model_writes(model: ScriptedModel, each_service:
     assert len(service.stage.clis()) == 1  # one session for the whole conversation
 
 
+@pytest.mark.longer
 def test_a_prompt_that_names_a_file_does_not_attach_it(newest_cli: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("top secret")
@@ -189,6 +190,7 @@ def test_a_prompt_that_names_a_file_does_not_attach_it(newest_cli: Path, tmp_pat
         assert "top secret" not in str(model.requests[0].messages)
 
 
+@pytest.mark.longer
 def test_a_failed_turn_ends_with_its_reason(service: Service) -> None:
     with service.start().prompt("fail") as events:
         assert until("turn_ended", events)["outcome"]["reason"] == "api_error"
@@ -197,6 +199,7 @@ def test_a_failed_turn_ends_with_its_reason(service: Service) -> None:
 # ---------------------------------------------------------------- approvals
 
 
+@pytest.mark.longer(after=1)
 @pytest.mark.parametrize("allow", [True, False])
 def test_another_request_answers_an_approval(
     model: ScriptedModel, each_service: Service, allow: bool
@@ -219,6 +222,7 @@ def test_another_request_answers_an_approval(
     assert conversation.post(f"/approvals/{asked['id']}", {"allow": True}) == 404
 
 
+@pytest.mark.longer
 def test_an_approval_without_an_answer_is_denied(
     model: ScriptedModel, newest_cli: Path, tmp_path: Path
 ) -> None:
@@ -235,6 +239,7 @@ def test_an_approval_without_an_answer_is_denied(
     assert not (tmp_path / "made").exists()
 
 
+@pytest.mark.longer
 def test_a_page_of_another_site_cannot_start_a_conversation(service: Service) -> None:
     client = service.client
     own = f"{client.base_url.scheme}://{client.base_url.netloc.decode()}"
@@ -245,6 +250,7 @@ def test_a_page_of_another_site_cannot_start_a_conversation(service: Service) ->
     assert statuses == [403, 403, 201]
 
 
+@pytest.mark.longer
 def test_a_conversation_answers_only_its_own_approvals(service: Service) -> None:
     one, other = service.start(), service.start()
     with one.prompt("touch") as events:
@@ -261,6 +267,7 @@ def test_a_conversation_answers_only_its_own_approvals(service: Service) -> None
 # ---------------------------------------------------------------- the end of a turn
 
 
+@pytest.mark.longer
 def test_an_interrupt_ends_the_turn_and_the_conversation_goes_on(service: Service) -> None:
     conversation = service.start()
     assert conversation.post("/interrupt") == 204  # nothing to interrupt
@@ -272,6 +279,7 @@ def test_an_interrupt_ends_the_turn_and_the_conversation_goes_on(service: Servic
     assert conversation.answer("greet") == "Hello."
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("words", "kind"), [("wait", "text_delta"), ("touch", "approval")])
 def test_a_client_that_disconnects_interrupts_its_turn(
     service: Service, words: str, kind: str
@@ -291,6 +299,7 @@ def test_a_client_that_disconnects_interrupts_its_turn(
 # ---------------------------------------------------------------- conversations
 
 
+@pytest.mark.longer
 def test_a_new_conversation_replaces_an_idle_one_at_the_limit(
     model: ScriptedModel, newest_cli: Path, tmp_path: Path
 ) -> None:
@@ -307,6 +316,7 @@ def test_a_new_conversation_replaces_an_idle_one_at_the_limit(
         assert len(service.stage.clis()) == 2
 
 
+@pytest.mark.longer
 def test_a_conversation_whose_cli_died_has_ended(service: Service) -> None:
     conversation = service.start()
     with conversation.prompt("wait") as events:
@@ -326,6 +336,7 @@ def test_a_session_that_does_not_start_is_an_error_without_details(
         assert (response.status_code, response.json()) == (503, {"detail": "CliNotFoundError"})
 
 
+@pytest.mark.longer
 def test_requests_for_another_host_are_rejected(service: Service) -> None:
     response = service.client.post("/conversations", headers={"host": "rebound.example"})
     assert response.status_code == 400
@@ -334,6 +345,7 @@ def test_requests_for_another_host_are_rejected(service: Service) -> None:
 # ---------------------------------------------------------------- the end of the service
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("command", "sent", "code", "words", "kind"),
     [

@@ -34,11 +34,11 @@ from tests.fuzz.engine_lines import Corpus, Mutator
 from tests.simulation import callbacks
 from tests.support.sizes import largest_container
 
-from bridle._core import actions as act
-from bridle._core.config import EngineConfig
-from bridle._core.engine import Engine
-from bridle._core.state import TERMINAL, Lifecycle
-from bridle._shell.serialise import serialise
+from bridle._callbacks.results.serialise import serialise
+from bridle._engine import actions as act
+from bridle._engine.config import EngineConfig
+from bridle._engine.engine import Engine
+from bridle._engine.state import TERMINAL, Lifecycle
 from bridle.errors import BridleError, SpawnError
 from bridle.options import Limits
 
@@ -82,7 +82,7 @@ _OPERATIONS: tuple[tuple[str, dict[str, object]], ...] = (
 _ERROR = BridleError("nobody reads")
 _HOLD = 10.0
 """Seconds that an allow is held at most once no callback is running."""
-# Of a line that is too long to be kept, a longer id is not kept either (`_core/oversized.py`).
+# Of a line that is too long to be kept, a longer id is not kept either (`wire/oversized.py`).
 _LONGEST_ID = 256
 
 

@@ -41,8 +41,8 @@ MEANING = [*(bytes([byte]) for byte in range(FIRST_FRAGMENT)), *FRAGMENTS]
 
 def load_target() -> Callable[[bytes], None]:
     """The target, with Bridle imported only now so that the import can be instrumented."""
-    from bridle._core.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
-    from bridle._core.wire import decode_line
+    from bridle._engine.wire.codec import decode_line
+    from bridle._engine.wire.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
     from bridle.controls import ControlCancel, ControlRequest, ControlResponse
     from bridle.messages import MalformedLine, Message
 

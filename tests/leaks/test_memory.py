@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import gc
 import json
+import os
+import weakref
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +18,16 @@ from tests.support.processes import run, until, wait_until
 
 import bridle
 from bridle import Agent, Session, StartError, start_session, sync
-from bridle._doors import blocking, subscription
-from bridle._shell.actor import Actor
-from bridle._shell.subscriptions import Queue
-from bridle._shell.turn import TurnState
+from bridle._runtime.finalizers import when_dropped
+from bridle._session.actor import Actor
+from bridle._session.readers import subscription
+from bridle._session.readers.queues import Queue
+from bridle._session.readers.turn_state import TurnState
 from bridle.compat.claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient
 from bridle.compat.claude_agent_sdk import query as official_query
 from bridle.errors import BridleError
 from bridle.outcomes import Outcome
+from bridle.sync import _iterators as blocking
 from bridle.testing import FakeCli, FakeTransport, TransportEvents
 
 KINDS = (
@@ -38,8 +42,8 @@ KINDS = (
     blocking.Inbox,
 )
 
-SESSIONS = 20
-"""Sessions for each way without a process."""
+SESSIONS = 500 if os.environ.get("BRIDLE_SOAK") else 20
+"""Sessions for each way without a process. `make soak` sets the variable."""
 
 PROCESSES = 4
 """Sessions for each way that starts the fake CLI."""
@@ -190,6 +194,7 @@ READERS: list[Callable[[Session], Awaitable[None]]] = [
 ]
 
 
+@pytest.mark.longer(after=1)
 @pytest.mark.parametrize("read", READERS, ids=lambda read: read.__name__)
 def test_a_session_leaves_no_object(read: Callable[[Session], Awaitable[None]]) -> None:
     before = alive()
@@ -206,6 +211,51 @@ def test_a_session_leaves_no_object(read: Callable[[Session], Awaitable[None]]) 
     run(main)
 
 
+class Held:
+    """A local variable of a reader."""
+
+
+def test_a_stored_error_keeps_no_variable_of_its_readers() -> None:
+    """A stored exception with a traceback would refer to the frames that it went through."""
+
+    async def read(messages: AsyncIterator[object]) -> weakref.ref[Held]:
+        held = Held()
+        with contextlib.suppress(bridle.errors.UsageError):
+            await anext(messages)
+        return weakref.ref(held)
+
+    async def main() -> None:
+        async with start_session(transport_factory=echo) as session:
+            turn = await session.send_user_message("hi")
+            first = aiter(turn)
+            async for _ in turn:  # takes the turn over, so that the first loop ends with an error
+                pass
+            found = [await read(first) for _ in range(2)]
+            gc.collect()
+            assert [one() for one in found] == [None, None]
+            with pytest.raises(bridle.errors.UsageError):
+                await anext(first)
+
+    run(main)
+
+
+def test_a_finalizer_keeps_nothing_alive_that_refers_to_its_owner() -> None:
+    class Part(Held):
+        owner: Held | None = None
+
+        def left(self, _: object) -> None:
+            """Do nothing."""
+
+    owner, part, argument = Held(), Part(), Part()
+    part.owner = argument.owner = owner
+    when_dropped(owner, part.left, argument)
+    found = [weakref.ref(one) for one in (owner, part, argument)]
+    del owner, part, argument
+    gc.collect()
+    assert [one() for one in found] == [None, None, None]
+
+
+@pytest.mark.longer
 def test_a_turn_of_a_running_session_leaves_no_object() -> None:
     async def main() -> None:
         async with start_session(transport_factory=echo) as session:
@@ -219,6 +269,7 @@ def test_a_turn_of_a_running_session_leaves_no_object() -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_a_session_that_does_not_start_leaves_no_object() -> None:
     def refuse(_: TransportEvents) -> Echo:
         raise Left
@@ -303,6 +354,7 @@ SYNC_READERS: list[Callable[[sync.Session], None]] = [
 ]
 
 
+@pytest.mark.longer(after=1)
 @pytest.mark.parametrize("read", SYNC_READERS, ids=lambda read: read.__name__)
 def test_a_blocking_session_leaves_no_object(read: Callable[[sync.Session], None]) -> None:
     before = alive()
@@ -434,6 +486,7 @@ DOORS: list[Callable[[Callable[..., Agent[Any]]], Awaitable[None]]] = [
 ]
 
 
+@pytest.mark.longer(after=1)
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
 def test_a_door_leaves_no_object(
     door: Callable[[Callable[..., Agent[Any]]], Awaitable[None]], tmp_path: Path

@@ -12,8 +12,8 @@ from typing import cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridle._core.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
-from bridle._core.oversized import LineIdentity, ShallowScan
+from bridle._engine.wire.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
+from bridle._engine.wire.oversized import LineIdentity, ShallowScan
 
 FUZZ_TARGET = Path(__file__).parents[1] / "fuzz" / "fuzz_framing.py"
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bridle._core.pool import (
+from bridle._pool.table import (
     Close,
     Lend,
     PoolAction,
@@ -48,7 +48,6 @@ class Shell(RuleBasedStateMachine):
             ready=data.draw(st.integers(0, size)),
             max_idle=data.draw(st.sampled_from([None, 5.0])),
             max_age=data.draw(st.sampled_from([None, 20.0])),
-            max_uses=data.draw(st.sampled_from([None, 2])),
         )
         self.table = PoolTable(self.limits)
         self.perform(self.table.open(self.now))

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from msgspec import Struct, field
 from tests.support.stored import ONE, assistant, call, result, user
 
-from bridle._core.journal import (
+from bridle.outcomes import Outcome, OutcomeReason
+from bridle.sessions._journal import (
     JournalEntry,
     OutcomeEntry,
     PromptEntry,
@@ -25,9 +26,8 @@ from bridle._core.journal import (
     ToolResultEntry,
     store_outcome,
 )
-from bridle._core.recovery import Continue, Finished, SendAgain, Step, plan_recovery
-from bridle._core.transcripts import Transcript, entries_of_objects
-from bridle.outcomes import Outcome, OutcomeReason
+from bridle.sessions._recovery import Continue, Finished, SendAgain, Step, plan_recovery
+from bridle.sessions._transcripts.transcript import Transcript, entries_of_objects
 
 Json = dict[str, Any]
 

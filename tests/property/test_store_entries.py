@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridle._stores.entries import from_body, quote_name, to_rows, unquote_name, uuid_of
+from bridle.sessions._stores.entries import from_body, quote_name, to_rows, unquote_name, uuid_of
 
 TEXT = st.text(st.characters(exclude_categories=()))
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)

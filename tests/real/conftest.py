@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bridle import CliOptions, SdkOptions
-from bridle._shell.locate import candidates
+from bridle._process.locate import candidates
 from bridle.testing import ScriptedModel
 
 OLDER = Path(__file__).parents[2] / ".clis" / "2.1.197" / "claude"
@@ -48,7 +48,7 @@ class Lab:
         self.work = work
         self.sdk = SdkOptions(inherit_env=["PATH"])
 
-    def cli(self, model: ScriptedModel, **options: object) -> CliOptions:
+    def cli(self, model: ScriptedModel, /, **options: object) -> CliOptions:
         """Options of the CLI, on top of what every test needs."""
         base = CliOptions(
             cli_path=self.cli_path, env=model.env, cwd=str(self.work), model="claude-sonnet-4-5"

@@ -32,6 +32,7 @@ def price(item: str) -> float:
     return 300.0 + len(item)
 
 
+@pytest.mark.longer
 def test_a_function_is_in_the_first_request_and_runs_without_permission(lab: Lab) -> None:
     asked: list[str] = []
 
@@ -56,6 +57,7 @@ def test_a_function_is_in_the_first_request_and_runs_without_permission(lab: Lab
     assert asked == ["Bash"]
 
 
+@pytest.mark.longer(after=1)
 @pytest.mark.parametrize(("tools", "has_bash"), [([price], True), ([], False)])
 def test_only_names_choose_the_built_in_tools(lab: Lab, tools: Any, has_bash: bool) -> None:
     async def main() -> None:
@@ -69,6 +71,7 @@ def test_only_names_choose_the_built_in_tools(lab: Lab, tools: Any, has_bash: bo
     run(main)
 
 
+@pytest.mark.longer
 def test_an_agent_resumes_the_conversation_that_a_call_names(lab: Lab) -> None:
     async def main() -> None:
         async with ScriptedModel([[text("one")], [text("two")], [text("three")]]) as model:
@@ -84,6 +87,7 @@ def test_an_agent_resumes_the_conversation_that_a_call_names(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_queries_sessions_and_twins_share_an_agent(lab: Lab) -> None:
     async def main() -> None:
         replies = [[text(word)] for word in ("one", "two", "three")]
@@ -100,6 +104,7 @@ def test_queries_sessions_and_twins_share_an_agent(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_many_prompts_run_some_at_a_time(lab: Lab) -> None:
     async def main() -> None:
         async with ScriptedModel([[text("done")]] * 4) as model:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from msgspec import structs
 from tests.real.conftest import Lab
 from tests.support import waiting_calls
+from tests.support.processes import LIMIT, until
 
 from bridle import (
     Agent,
@@ -41,8 +43,9 @@ from bridle import (
     tool,
 )
 from bridle.errors import ApprovalPending, UsageError
-from bridle.sessions import MemoryStore, fork, rename
-from bridle.testing import ModelRequest, ScriptedModel, repeat, text, tool_use
+from bridle.messages import TaskNotificationMessage
+from bridle.sessions import MemoryStore, SessionKey, fork, rename
+from bridle.testing import ModelRequest, Reply, ScriptedModel, repeat, text, tool_use
 from bridle.testing.script import Script, Turn
 
 
@@ -104,6 +107,7 @@ def play(lab: Lab, script: Script, scene: Any) -> None:
     asyncio.run(asyncio.wait_for(main(), 120))
 
 
+@pytest.mark.longer
 def test_an_allowed_call_runs_and_finishes_its_turn(lab: Lab) -> None:
     async def scene(model: ScriptedModel) -> None:
         agent = agent_of(lab, model)
@@ -122,6 +126,7 @@ def test_an_allowed_call_runs_and_finishes_its_turn(lab: Lab) -> None:
     play(lab, [[bash("touch a; echo hi")], repeat([text("done")])], scene)
 
 
+@pytest.mark.longer
 def test_a_denied_call_does_not_run_and_the_model_reads_why(lab: Lab) -> None:
     async def scene(model: ScriptedModel) -> None:
         agent = agent_of(lab, model, allowed_tools=["Bash"])
@@ -134,6 +139,7 @@ def test_a_denied_call_does_not_run_and_the_model_reads_why(lab: Lab) -> None:
     play(lab, [[bash("touch a")], repeat([text("done")])], scene)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "options",
     [
@@ -158,6 +164,7 @@ def test_no_option_lets_a_denied_call_run(lab: Lab, call: Any, options: dict[str
     play(lab, [[call], repeat([text("done")])], scene)
 
 
+@pytest.mark.longer
 def test_an_edited_call_runs_with_the_new_input(lab: Lab) -> None:
     async def scene(model: ScriptedModel) -> None:
         seen: list[str] = []
@@ -177,9 +184,13 @@ def test_an_edited_call_runs_with_the_new_input(lab: Lab) -> None:
     play(lab, [[bash("touch a")], repeat([text("done")])], scene)
 
 
+@pytest.mark.longer
 def test_hooks_run_again_and_can_block_or_change_what_a_person_allowed(lab: Lab) -> None:
+    """If a hook answers before the model's message has ended, CLI 2.1.197 asks the model again."""
+    warned: list[str] = []
+
     async def scene(model: ScriptedModel) -> None:
-        agent = agent_of(lab, model)
+        agent = agent_of(lab, model, on_warning=lambda one: warned.append(one.kind))
         pending = deferred(await agent.run("go"))
         changed = {**pending.tool_input, "command": "touch b"}
         changing = agent.replace(on_pre_tool_use=lambda _: ModifyInput(changed))
@@ -190,17 +201,17 @@ def test_hooks_run_again_and_can_block_or_change_what_a_person_allowed(lab: Lab)
         blocking = agent.replace(on_pre_tool_use=lambda _: Block("the account is closed"))
         assert (await blocking.resume(pending, Allow())).ok
         assert files(lab) == ["b"]
-        [(said, failed)] = results(model)
-        assert failed
-        assert "the account is closed" in said
+        if "approval_lost" not in warned:  # otherwise the model does not get the result
+            [(said, failed)] = results(model)
+            assert failed
+            assert "the account is closed" in said
 
-    script: list[Turn] = [
-        [bash("touch a")],
-        [text("done")],
-        [bash("touch c")],
-        repeat([text("done")]),
-    ]
-    play(lab, script, scene)
+    def reply(request: ModelRequest) -> Any:
+        if "tool_result" in str(request.messages[-1]):
+            return [text("done")]
+        return [bash("touch a" if request.last_user_text == "go" else "touch c")]
+
+    play(lab, reply, scene)
 
 
 @tool
@@ -213,6 +224,7 @@ def refund(order: int) -> str:
 refunded: list[int] = []
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("decision", [Allow(), Deny("no"), Edit({"order": 8})], ids=repr)
 def test_an_in_process_tool_waits_and_is_decided(lab: Lab, decision: Any) -> None:
     async def scene(model: ScriptedModel) -> None:
@@ -230,6 +242,7 @@ def test_an_in_process_tool_waits_and_is_decided(lab: Lab, decision: Any) -> Non
     play(lab, script, scene)
 
 
+@pytest.mark.longer
 def test_without_its_in_process_tool_the_call_keeps_waiting(lab: Lab) -> None:
     async def scene(model: ScriptedModel) -> None:
         refunded.clear()
@@ -246,6 +259,7 @@ def test_without_its_in_process_tool_the_call_keeps_waiting(lab: Lab) -> None:
     play(lab, script, scene)
 
 
+@pytest.mark.longer
 def test_one_call_of_a_message_waits_and_the_other_is_denied(lab: Lab) -> None:
     async def scene(model: ScriptedModel) -> None:
         warned: list[str] = []
@@ -263,21 +277,83 @@ def test_one_call_of_a_message_waits_and_the_other_is_denied(lab: Lab) -> None:
     play(lab, script, scene)
 
 
-def test_a_session_refuses_prompts_while_a_call_waits(lab: Lab) -> None:
+@pytest.mark.longer
+def test_a_session_ends_when_a_call_waits_and_refuses_prompts(lab: Lab) -> None:
     async def scene(model: ScriptedModel) -> None:
-        agent = agent_of(lab, model)
+        agent = agent_of(lab, model, limits=Limits(usd=5.0))
         async with agent.session() as session:
             pending = deferred(await (await session.send_user_message("go")))
             with pytest.raises(ApprovalPending) as refused:
                 _ = await session.send_user_message("more")
+            assert refused.value.pending == session.pending is not None
             assert refused.value.tool_use_id == pending.tool_use_id
-            assert await session.ping() > 0
-        assert (await agent.resume(pending, Allow())).ok
+            assert not session.alive
+            # The session has not been closed yet.
+            assert (await agent.resume(pending, Allow())).ok
         assert files(lab) == ["a"]
 
     play(lab, [[bash("touch a")], repeat([text("done")])], scene)
 
 
+def test_background_work_that_ends_while_a_call_waits_does_not_drop_it(lab: Lab) -> None:
+    """A session that stayed open would begin a turn about the work."""
+
+    async def scene(model: ScriptedModel) -> None:
+        agent = agent_of(lab, model, allowed_tools=["Bash"], on_pre_tool_use=wait_for_a)
+        async with agent.session() as session:
+            pending = deferred(await (await session.send_user_message("go")))
+            (lab.work / "go").touch()
+            await until(lambda: not session.alive)
+            assert session.pending is not None
+        assert (await agent.resume(pending, Allow())).ok
+        assert "a" in files(lab)
+        assert (await agent.run("more", resume_session_id=pending.session_id)).ok
+
+    command = "until [ -e go ]; do sleep 0.01; done"
+    work = tool_use("Bash", command=command, description="d", run_in_background=True)
+    play(lab, [[work], [bash("touch a")], repeat([text("done")])], scene)
+
+
+@pytest.mark.longer
+def test_a_call_waits_only_after_the_model_has_read_how_background_work_ended(lab: Lab) -> None:
+    """The CLI would begin a turn about the work as soon as the call waits, and drop it."""
+
+    noted = threading.Event()
+
+    async def scene(model: ScriptedModel) -> None:
+        agent = agent_of(lab, model, allowed_tools=["Bash"], on_pre_tool_use=wait_for_a)
+        async with agent.session() as session:
+            messages = session.messages()
+            turn = await session.send_user_message("go")
+            async for message in messages:
+                if isinstance(message, TaskNotificationMessage):
+                    noted.set()
+                    break
+            pending = deferred(await turn)
+        assert "task-notification" in str(model.requests[-1].messages)
+        assert (await agent.resume(pending, Allow())).ok
+        assert "a" in files(lab)
+
+    def reply(request: ModelRequest) -> Any:
+        said = str(request.messages)
+        if "running in background" not in said:
+            work = "echo x > log"
+            return [tool_use("Bash", command=work, description="d", run_in_background=True)]
+        if "touch a" not in said:
+            noted.wait(LIMIT)
+            return [bash("touch a")]
+        is_denied = "make it again" in str(request.last_tool_result)
+        return [bash("touch a")] if is_denied else [text("done")]
+
+    play(lab, reply, scene)
+
+
+def wait_for_a(context: PreToolUseContext) -> Defer | None:
+    """Let the command wait that makes the file ``a``."""
+    return Defer() if "touch a" in context.tool_input["command"] else None
+
+
+@pytest.mark.longer
 def test_a_call_of_a_subagent_is_denied(lab: Lab) -> None:
     async def scene(model: ScriptedModel) -> None:
         def wait_for_bash(context: PreToolUseContext) -> Defer | None:
@@ -295,10 +371,21 @@ def test_a_call_of_a_subagent_is_denied(lab: Lab) -> None:
         assert files(lab) == []
         assert any("subagent" in detail for detail in warned)
 
-    task = tool_use("Task", prompt="SUB", description="d", subagent_type="general-purpose")
-    play(lab, [[task], [bash("touch a")], repeat([text("done")])], scene)
+    kind: dict[str, Any] = {"subagent_type": "general-purpose", "run_in_background": False}
+    task = tool_use("Task", prompt="SUB", description="d", **kind)
+    begun: set[str | None] = set()
+
+    def reply(request: ModelRequest) -> Reply:
+        """Answer by the agent that asks: a subagent may run beside the main conversation."""
+        if request.agent_id in begun:
+            return Reply(blocks=(text("done"),))
+        begun.add(request.agent_id)
+        return Reply(blocks=(task if request.agent_id is None else bash("touch a"),))
+
+    play(lab, reply, scene)
 
 
+@pytest.mark.longer
 def test_a_decision_takes_effect_for_the_call_that_it_names_only(lab: Lab) -> None:
     async def scene(model: ScriptedModel) -> None:
         agent = agent_of(lab, model)
@@ -326,6 +413,7 @@ def test_a_decision_takes_effect_for_the_call_that_it_names_only(lab: Lab) -> No
     play(lab, script, scene)
 
 
+@pytest.mark.longer
 def test_a_call_waits_on_if_the_cli_dies_or_the_caller_leaves_before_the_decision(lab: Lab) -> None:
     async def scene(model: ScriptedModel) -> None:
         asked, release = asyncio.Event(), asyncio.Event()
@@ -348,8 +436,7 @@ def test_a_call_waits_on_if_the_cli_dies_or_the_caller_leaves_before_the_decisio
 
         async def kill(context: PreToolUseContext) -> None:
             # CLI 2.1.197 asks before it has answered the handshake.
-            while not pids:
-                await asyncio.sleep(0.001)
+            await until(lambda: pids)
             os.kill(pids[0], signal.SIGKILL)
             await release.wait()
 
@@ -369,6 +456,7 @@ def test_a_call_waits_on_if_the_cli_dies_or_the_caller_leaves_before_the_decisio
     play(lab, [[bash("touch a")], repeat([text("done")])], scene)
 
 
+@pytest.mark.longer
 def test_a_limit_reached_before_the_decision_drops_the_call(lab: Lab) -> None:
     async def scene(model: ScriptedModel) -> None:
         async def hold(context: PreToolUseContext) -> None:
@@ -432,6 +520,14 @@ print(outcome.text, outcome.session_id == pending.session_id)
 }
 
 
+def environment(lab: Lab, model: ScriptedModel) -> dict[str, str]:
+    """Return the variables of another program, which imports the same Bridle."""
+    path = os.pathsep.join(filter(None, sys.path))
+    own = {"PATH": os.environ["PATH"], "PYTHONPATH": path, "BRIDLE_TEST_CLI": lab.cli_path}
+    return {**own, **model.env}
+
+
+@pytest.mark.longer
 def test_a_call_waits_a_day_across_three_processes(lab: Lab) -> None:
     def run(name: str, env: Mapping[str, str]) -> str:
         code = AGENT + PROCESSES[name]
@@ -442,7 +538,7 @@ def test_a_call_waits_a_day_across_three_processes(lab: Lab) -> None:
         return done.stdout
 
     async def scene(model: ScriptedModel) -> None:
-        env = {"PATH": os.environ["PATH"], "BRIDLE_TEST_CLI": lab.cli_path, **model.env}
+        env = environment(lab, model)
         await asyncio.to_thread(run, "first", env)
         assert not (lab.work / "refunded").exists()
         # A day goes by: the stored call is a day older.
@@ -459,6 +555,7 @@ def test_a_call_waits_a_day_across_three_processes(lab: Lab) -> None:
     play(lab, script, scene)
 
 
+@pytest.mark.longer
 def test_a_call_is_resumed_from_its_transcript_in_another_directory(lab: Lab) -> None:
     async def scene(model: ScriptedModel) -> None:
         agent = agent_of(lab, model)
@@ -476,6 +573,7 @@ def test_a_call_is_resumed_from_its_transcript_in_another_directory(lab: Lab) ->
     play(lab, [[bash("touch a")], repeat([text("done")])], scene)
 
 
+@pytest.mark.longer
 def test_a_record_with_another_directory_or_transcript_is_refused(lab: Lab) -> None:
     async def scene(model: ScriptedModel) -> None:
         agent = agent_of(lab, model)
@@ -499,18 +597,22 @@ def test_a_record_with_another_directory_or_transcript_is_refused(lab: Lab) -> N
     play(lab, [[bash("touch a")], repeat([text("done")])], scene)
 
 
+@pytest.mark.longer
 def test_a_call_that_is_decided_twice_at_once_runs_once(lab: Lab) -> None:
     async def scene(model: ScriptedModel) -> None:
         agent = agent_of(lab, model)
         pending = deferred(await agent.run("go"))
         both = [agent.resume(pending, Allow()) for _ in range(2)]
         found = await asyncio.gather(*both, return_exceptions=True)
-        assert [type(one) for one in found if isinstance(one, Exception)] == [SessionInUseError]
+        # The second one waits some seconds for the first one, which may have finished the turn.
+        (refused,) = [one for one in found if isinstance(one, Exception)]
+        assert isinstance(refused, SessionInUseError | UsageError), refused
         assert (lab.work / "a").read_text() == "x\n"
 
     play(lab, [[bash("echo x >> a")], repeat([text("done")])], scene)
 
 
+@pytest.mark.longer
 def test_a_call_is_resumed_from_a_store_on_another_machine(lab: Lab) -> None:
     async def scene(model: ScriptedModel) -> None:
         homes = [lab.work.parent / name for name in ("home-a", "home-b")]
@@ -532,6 +634,7 @@ def test_a_call_is_resumed_from_a_store_on_another_machine(lab: Lab) -> None:
     play(lab, [[bash("touch a")], repeat([text("done")])], scene)
 
 
+@pytest.mark.longer
 def test_the_resumed_turn_has_the_system_prompt_and_the_output_type(lab: Lab) -> None:
     async def scene(model: ScriptedModel) -> None:
         agent = agent_of(
@@ -561,6 +664,7 @@ def test_the_resumed_turn_has_the_system_prompt_and_the_output_type(lab: Lab) ->
 # ---------------------------------------------------------------- prompts while a call waits
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("one", waiting_calls.REPRESENTATIVE, ids=str)
 def test_a_prompt_to_a_resumed_conversation_is_refused_and_its_call_stays_approvable(
     lab: Lab, one: waiting_calls.Combination
@@ -624,6 +728,7 @@ def other_agent():
 """
 
 
+@pytest.mark.longer
 def test_another_program_without_the_hook_can_send_nothing_while_a_call_waits(lab: Lab) -> None:
     """By every way to resume: the deferred command does not run, and the prompt is not sent."""
 
@@ -632,7 +737,7 @@ def test_another_program_without_the_hook_can_send_nothing_while_a_call_waits(la
         pending = deferred(await agent.run("go"))
         assert pending.transcript_path is not None
         await rename(pending.session_id, "orders", config_dir=model.env["CLAUDE_CONFIG_DIR"])
-        env = {"PATH": os.environ["PATH"], "BRIDLE_TEST_CLI": lab.cli_path, **model.env}
+        env = environment(lab, model)
         code, names = OTHER + PROMPTS, (pending.session_id, pending.transcript_path)
         done = await asyncio.to_thread(
             subprocess.run,
@@ -673,6 +778,7 @@ def test_a_title_is_compared_as_the_cli_does(lab: Lab) -> None:
     play(lab, [[bash("touch a")], repeat([text("done")])], scene)
 
 
+@pytest.mark.longer
 def test_a_call_beside_one_that_ran_waits_in_a_resumed_conversation(lab: Lab) -> None:
     """The entry of the call lies beside the branch that the CLI resumes. The CLI finds it there."""
 
@@ -692,6 +798,60 @@ def test_a_call_beside_one_that_ran_waits_in_a_resumed_conversation(lab: Lab) ->
     play(lab, [[bash("touch a"), bash("touch b")], repeat([text("done")])], scene)
 
 
+def followed_by_a_prompt(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what another program adds to a transcript with a prompt and its answer."""
+    last = next(one for one in reversed(entries) if one.get("uuid"))
+    asked = next(one for one in entries if one["type"] == "user")
+    said = next(one for one in reversed(entries) if one["type"] == "assistant")
+    message = {"role": "user", "content": "from another program"}
+    prompt = {**asked, "uuid": str(uuid4()), "parentUuid": last["uuid"], "message": message}
+    content = [{"type": "text", "text": "answered"}]
+    ending: dict[str, Any] = {"id": "msg_x", "content": content, "stop_reason": "end_turn"}
+    linked: dict[str, Any] = {"uuid": str(uuid4()), "parentUuid": prompt["uuid"]}
+    return [prompt, {**said, **linked, "message": said["message"] | ending}]
+
+
+def test_a_call_waits_although_another_program_has_sent_a_prompt(lab: Lab) -> None:
+    """The CLI would run it: it looks for the result of the call, not for prompts."""
+
+    async def scene(model: ScriptedModel) -> None:
+        agent = agent_of(lab, model)
+        pending = deferred(await agent.run("go"))
+        assert pending.transcript_path is not None
+        path = Path(pending.transcript_path)
+        entries = [json.loads(line) for line in path.read_text().splitlines()]
+        with open(path, "a") as file:
+            for one in followed_by_a_prompt(entries):
+                file.write(json.dumps(one, separators=(",", ":")) + "\n")
+        other = agent_of(lab, model, allowed_tools=["Bash"], on_pre_tool_use=None)
+        with pytest.raises(ApprovalPending):
+            await other.run("more", resume_session_id=pending.session_id)
+        assert files(lab) == []
+        assert (await other.resume(pending, Deny("no"))).ok
+        assert (await other.run("more", resume_session_id=pending.session_id)).ok
+        assert files(lab) == []
+
+    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
+
+
+def test_a_call_that_a_prompt_has_dropped_from_a_store_does_not_run(lab: Lab) -> None:
+    async def scene(model: ScriptedModel) -> None:
+        store = MemoryStore()
+        pending = deferred(await agent_of(lab, model, store=store).run("first prompt"))
+        key = SessionKey(pending.session_id)
+        entries = [dict(one) for one in await store.load(key) or ()]
+        await store.append(key, followed_by_a_prompt(entries))
+        other = agent_of(lab, model, allowed_tools=["Bash"], on_pre_tool_use=None, store=store)
+        assert (await other.run("more", resume_session_id=pending.session_id)).ok
+        assert files(lab) == []
+        said = str(model.requests[-1].messages)
+        assert "first prompt" in said
+        assert "from another program" in said
+
+    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
+
+
+@pytest.mark.longer
 def test_a_copy_of_a_conversation_does_not_wait(lab: Lab) -> None:
     async def scene(model: ScriptedModel) -> None:
         agent = agent_of(lab, model)
@@ -709,6 +869,7 @@ def test_a_copy_of_a_conversation_does_not_wait(lab: Lab) -> None:
 # ---------------------------------------------------------------- approval without a hook
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("call", [bash("rm -f x; touch a"), tool_use("mcp__tools__refund")])
 def test_a_call_that_needs_an_approval_waits_whatever_the_hooks_say(lab: Lab, call: Any) -> None:
     """`approve` and `@tool(approval=True)` hold if a hook raises, allows, or is not there."""
@@ -745,6 +906,7 @@ def test_a_call_that_needs_an_approval_waits_whatever_the_hooks_say(lab: Lab, ca
     play(lab, [[call], [call], [call], repeat([text("done")])], scene)
 
 
+@pytest.mark.longer
 def test_a_call_that_needs_no_approval_runs(lab: Lab) -> None:
     async def scene(model: ScriptedModel) -> None:
         agent = agent_of(
@@ -756,12 +918,13 @@ def test_a_call_that_needs_no_approval_runs(lab: Lab) -> None:
     play(lab, [[bash("touch a")], repeat([text("done")])], scene)
 
 
+@pytest.mark.longer
 def test_a_blocking_pool_decides_by_key(lab: Lab) -> None:
     """The process of the key is closed when its call waits, and `agent.resume` works as well."""
 
     def work(model: ScriptedModel) -> None:
         agent = agent_of(lab, model)
-        with agent.sync.pool(size=2, ready=0) as pool:
+        with agent.sync.pool(size=2) as pool:
 
             def send(key: str) -> PendingApproval:
                 with pool.session(key=key) as session:

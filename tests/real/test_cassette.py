@@ -91,6 +91,7 @@ def shop(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Shop:
 NO_CLI = "/nowhere/claude"
 
 
+@pytest.mark.longer
 def test_a_test_is_recorded_once_and_replayed_without_a_cli(cli_path: str, shop: Shop) -> None:
     shop.run(cli_path).assert_outcomes(passed=1)
     recorded = shop.recording.read_bytes()
@@ -105,6 +106,7 @@ def test_a_test_is_recorded_once_and_replayed_without_a_cli(cli_path: str, shop:
     assert shop.recording.read_bytes() == recorded
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("cli_path", ["newest"], indirect=True)  # no CLI takes part in a replay
 @pytest.mark.parametrize(
     ("change", "said"),
@@ -134,6 +136,7 @@ def test_a_changed_program_fails_and_is_recorded_anew_on_demand(
     shop.run(NO_CLI).assert_outcomes(failed=1, errors=1)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("cli_path", ["newest"], indirect=True)  # the recorder decides it
 def test_a_test_that_fails_keeps_the_old_recording(cli_path: str, shop: Shop) -> None:
     shop.run(cli_path, BREAK="1").assert_outcomes(failed=1)
@@ -144,7 +147,8 @@ def test_a_test_that_fails_keeps_the_old_recording(cli_path: str, shop: Shop) ->
     assert shop.recording.read_bytes() == recorded
 
 
-def test_chance_is_no_difference(lab: Lab, tmp_path: Path) -> None:
+@pytest.mark.longer
+def test_random_values_are_ignored(lab: Lab, tmp_path: Path) -> None:
     """Parallel callbacks finish in another order in each run, and a turn is interrupted."""
 
     async def talk(cassette: Cassette, cli: bridle.CliOptions, order: int) -> list[str]:

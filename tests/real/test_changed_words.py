@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.processes import run
-from tests.support.rewriting_cli import rewriting_cli
+from tests.support.sabotaged_cli import rewriting_cli
 
 import bridle
 from bridle import Block, CliOptions, EndTurn, OutcomeReason
@@ -32,6 +32,7 @@ async def resume(lab: Lab, cli: CliOptions, door: str) -> None:
         await bridle.start_session(cli, lab.sdk)
 
 
+@pytest.mark.longer(after=2)
 @pytest.mark.parametrize("door", ["session", "run", "query"])
 @pytest.mark.parametrize("is_reworded", [False, True])
 def test_a_conversation_that_does_not_exist_is_an_error_in_any_words(
@@ -55,6 +56,7 @@ def test_a_conversation_that_does_not_exist_is_an_error_in_any_words(
 HOOK_WORDS = {"operation blocked by hook": "says no", "Operation stopped by hook": "No more"}
 
 
+@pytest.mark.longer(after=1)
 @pytest.mark.parametrize(
     ("verdict", "reason"),
     [

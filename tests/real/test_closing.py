@@ -10,14 +10,13 @@ import random
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.processes import is_alive, run, until, wait_until
+from tests.soak.sessions import long_holds
+from tests.support.processes import LIMIT, is_alive, run, until, wait_until
 
 from bridle import (
     Allow,
@@ -32,13 +31,12 @@ from bridle import (
     SessionStopped,
     start_session,
 )
+from bridle._engine.shutdown import ShutdownStep
 from bridle.testing import Block, Reply, ScriptedModel, repeat, text, tool_use
+from bridle.testing.script import Script
 
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
-
-GENTLE = 4.0
-"""Seconds a gentle end may take; far less than a CLI gets before it is killed."""
 
 # A program that runs a session; the options are in its environment, the rest is filled in.
 PROGRAM = """
@@ -100,11 +98,9 @@ def sleep(marker: str) -> Block:
     return tool_use("Bash", command=f"setsid sleep {marker} & sleep {marker}", timeout=600_000)
 
 
-async def took(end: Callable[[], Awaitable[None]]) -> float:
-    """The seconds an end took."""
-    began = time.monotonic()
-    await end()
-    return time.monotonic() - began
+def killed(marker: str) -> Script:
+    """The model runs these commands. The CLI may report that they were killed before it ends."""
+    return [[sleep(marker)], repeat([text("killed")])]
 
 
 # ---------------------------------------------------------------- the gentle end
@@ -125,7 +121,8 @@ def test_a_tool_whose_hook_is_pending_at_the_close_does_not_run(lab: Lab) -> Non
             )
             turn = await session.send_user_message("go")
             await asked.wait()
-            assert await took(session.aclose) < GENTLE
+            with long_holds(ShutdownStep.DRAINING, ShutdownStep.TERMINATING):
+                await session.aclose()
             assert (await turn).reason is OutcomeReason.INTERRUPTED
 
     run(main)
@@ -148,13 +145,15 @@ def test_a_tool_whose_permission_is_pending_at_the_close_does_not_run(lab: Lab) 
             )
             turn = await session.send_user_message("go")
             await asked.wait()
-            assert await took(session.aclose) < GENTLE
+            with long_holds(ShutdownStep.DRAINING, ShutdownStep.TERMINATING):
+                await session.aclose()
             assert (await turn).reason is OutcomeReason.INTERRUPTED
 
     run(main)
     assert list(lab.work.glob("*.txt")) == []
 
 
+@pytest.mark.longer
 def test_a_close_in_the_middle_of_an_answer_interrupts_it_and_is_quick(lab: Lab) -> None:
     """R425, R438."""
 
@@ -164,7 +163,8 @@ def test_a_close_in_the_middle_of_an_answer_interrupts_it_and_is_quick(lab: Lab)
             session = await start_session(lab.cli(model), lab.sdk)
             turn = await session.send_user_message("go")
             await model.wait_for_hold()
-            assert await took(session.aclose) < GENTLE
+            with long_holds(ShutdownStep.DRAINING, ShutdownStep.TERMINATING):
+                await session.aclose()
             assert (await turn).reason is OutcomeReason.INTERRUPTED
             assert session.pid is not None
             assert not is_alive(session.pid)
@@ -174,6 +174,7 @@ def test_a_close_in_the_middle_of_an_answer_interrupts_it_and_is_quick(lab: Lab)
     run(main)
 
 
+@pytest.mark.longer(after=1)
 @pytest.mark.parametrize(("way", "exit_code"), [("stop", 143), ("aclose", 0)])
 def test_the_last_event_tells_how_the_process_ended(lab: Lab, way: str, exit_code: int) -> None:
     async def main() -> None:
@@ -186,6 +187,7 @@ def test_the_last_event_tells_how_the_process_ended(lab: Lab, way: str, exit_cod
     run(main)
 
 
+@pytest.mark.longer
 def test_an_ended_session_refuses_operations_and_ends_again_in_peace(lab: Lab) -> None:
     """R425."""
 
@@ -206,6 +208,7 @@ def test_an_ended_session_refuses_operations_and_ends_again_in_peace(lab: Lab) -
     run(main)
 
 
+@pytest.mark.longer
 def test_input_that_ends_lets_the_cli_finish_and_leave_by_itself(lab: Lab) -> None:
     """R368, C57."""
 
@@ -237,17 +240,18 @@ async def asleep(session: Session, marker: str) -> None:
     await until(lambda: len(sleepers(marker)) == 2)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("way", ["stop", "aclose"])
 def test_an_end_in_the_middle_of_a_command_leaves_no_process(lab: Lab, way: str) -> None:
     marker = new_marker()
 
     async def main() -> None:
         options = {"allowed_tools": ["Bash"]}
-        async with ScriptedModel([[sleep(marker)]]) as model:
+        async with ScriptedModel(killed(marker)) as model:
             session = await start_session(lab.cli(model, **options), lab.sdk)
             turn = await session.send_user_message("go")
             await until(lambda: len(sleepers(marker)) == 2)
-            assert await took(session.stop if way == "stop" else session.aclose) < 2 * GENTLE
+            await (session.stop() if way == "stop" else session.aclose())
             assert marked(marker) == []
             assert session.pid is not None
             assert not is_alive(session.pid)
@@ -257,12 +261,13 @@ def test_an_end_in_the_middle_of_a_command_leaves_no_process(lab: Lab, way: str)
     run(main)
 
 
+@pytest.mark.longer
 def test_a_session_that_is_dropped_is_stopped(lab: Lab) -> None:
     marker = new_marker()
 
     async def main() -> None:
         options = {"allowed_tools": ["Bash"]}
-        async with ScriptedModel([[sleep(marker)]]) as model:
+        async with ScriptedModel(killed(marker)) as model:
             session = await start_session(lab.cli(model, **options), lab.sdk)
             await asleep(session, marker)
             pid = session.pid
@@ -274,6 +279,7 @@ def test_a_session_that_is_dropped_is_stopped(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_a_loop_that_ends_takes_its_sessions_along(lab: Lab) -> None:
     marker = new_marker()
     sessions: list[Session] = []
@@ -284,7 +290,7 @@ def test_a_loop_that_ends_takes_its_sessions_along(lab: Lab) -> None:
         sessions.append(session)
         await asleep(session, marker)
 
-    with ScriptedModel([[sleep(marker)]]) as model:
+    with ScriptedModel(killed(marker)) as model:
         run(lambda: main(model))
         assert marked(marker) == []
         assert not is_alive(sessions[0].pid or 0)
@@ -300,14 +306,15 @@ def environment(lab: Lab, model: ScriptedModel, **more: object) -> dict[str, str
 def test_a_loop_that_ends_while_a_session_ends_does_not_hang(lab: Lab) -> None:
     with ScriptedModel([Reply(blocks=(text("hello"),), hold=True)]) as model:
         command, env = [sys.executable, "-c", ENDS_MEANWHILE], environment(lab, model)
-        assert subprocess.run(command, env=env, timeout=15, check=False).returncode == 0
+        assert subprocess.run(command, env=env, timeout=LIMIT, check=False).returncode == 0
 
 
+@pytest.mark.longer
 def test_a_program_that_is_killed_leaves_neither_process_nor_file(lab: Lab, tmp_path: Path) -> None:
     marker, session_id = new_marker(), str(uuid.uuid4())
     private = tmp_path / "private"
     private.mkdir()
-    with ScriptedModel([[sleep(marker)]]) as model:
+    with ScriptedModel(killed(marker)) as model:
         env = environment(
             lab,
             model,

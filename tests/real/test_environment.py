@@ -116,6 +116,7 @@ def test_a_timeout_of_the_environment_does_not_end_a_guard(
     assert told.startswith("CLAUDE_CALLBACK_TIMEOUT is ignored")
 
 
+@pytest.mark.longer
 def test_an_inherited_variable_does_not_switch_hooks_off(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +164,7 @@ def write_settings(lab: Lab, where: str, settings: object, env: pytest.MonkeyPat
         env.delenv("CLAUDE_CONFIG_DIR", raising=False)
 
 
+@pytest.mark.longer(after=2)
 @pytest.mark.parametrize("where", ["CLAUDE_CONFIG_DIR", "HOME", "project", "file of the program"])
 def test_settings_files_do_not_switch_hooks_off(
     where: str, lab: Lab, monkeypatch: pytest.MonkeyPatch
@@ -177,6 +179,7 @@ def test_settings_files_do_not_switch_hooks_off(
     assert (gates.asked, gates.was_run) == (["Bash"], False)
 
 
+@pytest.mark.longer(after=1)
 @pytest.mark.parametrize("by", ["apply", "update", "control"])
 def test_settings_at_run_time_do_not_switch_hooks_off(lab: Lab, by: str) -> None:
     gates = Gates(lab)
@@ -205,6 +208,7 @@ def test_settings_at_run_time_do_not_switch_hooks_off(lab: Lab, by: str) -> None
     assert (gates.asked, gates.was_run) == (["Bash"], False)
 
 
+@pytest.mark.longer(after=2)
 @pytest.mark.parametrize("where", ["CLAUDE_CONFIG_DIR", "HOME", "project"])
 @pytest.mark.parametrize("gate", ["on_can_use_tool", "PermissionRequest"])
 def test_settings_files_do_not_bypass_the_permission_gates(
@@ -270,6 +274,7 @@ ROUTES = {
 }
 
 
+@pytest.mark.longer(after=2)
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("source", ["user", "project", "local"])
 def test_settings_files_cannot_send_the_cli_to_another_api_where_that_is_forbidden(

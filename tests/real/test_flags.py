@@ -62,6 +62,7 @@ def test_the_clis_know_the_flags_we_give_them(lab: Lab) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.longer(after=1)
 @pytest.mark.parametrize("count", [0, 3, 4])
 @pytest.mark.requirement("S096")
 def test_any_number_of_agents_reaches_the_cli(lab: Lab, count: int) -> None:

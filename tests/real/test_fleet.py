@@ -12,13 +12,24 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from tests.real.test_recovery_kills import model_of
-from tests.support.fleets import FleetPlan, check_all, submit_all, working
+from tests.support.fleets import (
+    FleetPlan,
+    another_line,
+    check_all,
+    info_when,
+    model_of,
+    reach,
+    submit_all,
+    working,
+)
+from tests.support.processes import until
+from tests.support.steps import ReplaceSteps
 from tests.support.stores import run
 
 from bridle import Agent, Allow, Deny
 from bridle.cli import main as command
 from bridle.errors import StoreError, UsageError
+from bridle.fleet import RunStatus
 from bridle.sessions import SessionKey
 from bridle.testing import ScriptedModel, text
 
@@ -54,6 +65,7 @@ def plan_of(cli_path: str, places: Path, model: ScriptedModel) -> FleetPlan:
     return FleetPlan(directory=str(places), database=database, options=options, at_once=2)
 
 
+@pytest.mark.longer
 def test_a_deferred_run_is_approved_after_all_workers_were_restarted(
     lab: Lab, places: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -65,9 +77,8 @@ def test_a_deferred_run_is_approved_after_all_workers_were_restarted(
                 asked = await fleet.submit(prompt.format("ask1"), key="one")
                 denied = await fleet.submit(prompt.format("ask2"), key="two")
                 async with working(plan, 1) as workers:
-                    async with asyncio.timeout(WAIT):
-                        while {await asked.status(), await denied.status()} != {"waiting"}:
-                            await asyncio.sleep(0.1)
+                    for one in (asked, denied):
+                        await reach(one, RunStatus.WAITING, WAIT)
                     assert workers.stop() == [0]
                 info = await asked.info()
                 assert info.pending is not None
@@ -106,6 +117,7 @@ def test_a_deferred_run_is_approved_after_all_workers_were_restarted(
     run(main, timeout=600)
 
 
+@pytest.mark.longer
 def test_a_decision_about_a_call_that_waits_no_more_ends_the_run_with_that_reason(
     lab: Lab, places: Path
 ) -> None:
@@ -116,9 +128,7 @@ def test_a_decision_about_a_call_that_waits_no_more_ends_the_run_with_that_reaso
             plan = plan_of(lab.cli_path, places, model)
             async with plan.fleet() as fleet, working(plan, 1):
                 one = await fleet.submit('CALL mcp__tools__append {"line": "ask"}')
-                async with asyncio.timeout(WAIT):
-                    while await one.status() != "waiting":
-                        await asyncio.sleep(0.1)
+                await reach(one, RunStatus.WAITING, WAIT)
                 key = SessionKey((await one.info()).session_id, "", "")
                 entries = await fleet.store.load(key) or []
                 prompt = next(entry for entry in entries if entry.get("type") == "user")
@@ -135,15 +145,14 @@ def test_a_decision_about_a_call_that_waits_no_more_ends_the_run_with_that_reaso
     run(main, timeout=600)
 
 
+@pytest.mark.longer
 def test_a_run_that_waits_is_cancelled(lab: Lab, places: Path) -> None:
     async def main() -> None:
         with ScriptedModel(model_of) as model:
             plan = plan_of(lab.cli_path, places, model)
             async with plan.fleet() as fleet, working(plan, 1):
                 one = await fleet.submit('CALL mcp__tools__append {"line": "ask"}')
-                async with asyncio.timeout(WAIT):
-                    while await one.status() != "waiting":
-                        await asyncio.sleep(0.1)
+                await reach(one, RunStatus.WAITING, WAIT)
                 await one.cancel()
                 assert await one.status() == "cancelled"
                 assert (await one.outcome(WAIT)).reason == "stopped"
@@ -153,10 +162,12 @@ def test_a_run_that_waits_is_cancelled(lab: Lab, places: Path) -> None:
     run(main, timeout=600)
 
 
+@pytest.mark.longer
 def test_the_runs_of_a_killed_worker_end_once(lab: Lab, places: Path) -> None:
     kill_workers(lab.cli_path, places, runs=4, kills=1, seed=1)
 
 
+@pytest.mark.longer
 def test_a_run_that_was_taken_over_counts_what_it_cost_before(lab: Lab, places: Path) -> None:
     """The worker is killed while the model answers for the second time."""
     is_asked, may_answer = threading.Event(), threading.Event()
@@ -172,14 +183,11 @@ def test_a_run_that_was_taken_over_counts_what_it_cost_before(lab: Lab, places: 
             plan = plan_of(lab.cli_path, places, model)
             async with plan.fleet() as fleet, working(plan, 1) as workers:
                 one = await fleet.submit('CALL mcp__tools__append {"line": "one"}')
-                async with asyncio.timeout(WAIT):
-                    while not (is_asked.is_set() and (await one.info()).cost_usd):
-                        await asyncio.sleep(0.05)
-                before = (await one.info()).cost_usd or 0.0
+                await until(is_asked.is_set, WAIT)
+                before = (await info_when(one, lambda info: info.cost_usd, WAIT)).cost_usd or 0.0
                 workers.kill(random.Random(1))
-                async with asyncio.timeout(WAIT):  # the first CLI must not get the answer
-                    while (await one.info()).starts < 2:
-                        await asyncio.sleep(0.05)
+                # The first CLI must not get the answer.
+                await info_when(one, lambda info: info.starts == 2, WAIT)
                 may_answer.set()
                 outcome = await one.outcome(WAIT)
                 info = await one.info()
@@ -205,10 +213,7 @@ def kill_workers(cli_path: str, places: Path, *, runs: int, kills: int, seed: in
             async with plan.fleet() as fleet, working(plan, 2) as workers:
                 submitted = await submit_all(fleet, runs)
                 for _ in range(kills):
-                    before = len(plan.appended)
-                    async with asyncio.timeout(WAIT):
-                        while len(plan.appended) == before and before < runs:
-                            await asyncio.sleep(0.05)
+                    await another_line(plan, runs, WAIT)
                     await asyncio.sleep(chance.uniform(0.0, 2.0))
                     workers.kill(chance)
                 found.extend(await check_all(plan, submitted, timeout=WAIT))
@@ -218,6 +223,7 @@ def kill_workers(cli_path: str, places: Path, *, runs: int, kills: int, seed: in
     return found
 
 
+@pytest.mark.longer
 def test_a_key_is_another_run_in_another_database(lab: Lab, places: Path) -> None:
     """The CLI refuses the id of a session whose transcript is on the machine."""
 
@@ -240,8 +246,9 @@ def test_a_key_is_another_run_in_another_database(lab: Lab, places: Path) -> Non
     run(main, timeout=600)
 
 
+@pytest.mark.longer
 def test_a_run_whose_journal_is_in_a_spool_file_is_continued(
-    lab: Lab, places: Path, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, places: Path, replace_steps: ReplaceSteps
 ) -> None:
     """The store fails while the worker sends the prompt. Then the worker is stopped."""
     from bridle.fleet import Fleet
@@ -256,7 +263,7 @@ def test_a_run_whose_journal_is_in_a_spool_file_is_continued(
             raise StoreError("Fleet", "append", "disk full")
         await append(*arguments)
 
-    monkeypatch.setattr(FleetStore, "append", faulty)
+    replace_steps(store_of_fleet_append=faulty)
     is_asked, may_answer = threading.Event(), threading.Event()
     prompts: list[str] = []
 
@@ -272,9 +279,8 @@ def test_a_run_whose_journal_is_in_a_spool_file_is_continued(
             fleet = Fleet(Agent(**plan.options), plan.database)
             one = await fleet.submit("Say hello.")
             async with serving(fleet, drain=0.0):
-                async with asyncio.timeout(WAIT):
-                    while not (is_asked.is_set() and is_in_transcript(places, "Say hello.")):
-                        await asyncio.sleep(0.05)
+                await until(is_asked.is_set, WAIT)
+                await until(lambda: is_in_transcript(places, "Say hello."), WAIT)
             assert await one.status() == "queued"
             is_broken.clear()
             may_answer.set()

@@ -65,6 +65,7 @@ def blocking(seen: list[str], form: str) -> Callable[[PreToolUseContext], Any]:
     return slow if form == "async def" else slow_in_thread
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("form", ["async def", "def"])
 def test_a_slow_guard_stops_every_one_of_sixty_parallel_calls(lab: Lab, form: str) -> None:
     seen: list[str] = []
@@ -77,6 +78,7 @@ def test_a_slow_guard_stops_every_one_of_sixty_parallel_calls(lab: Lab, form: st
     assert scene.kinds == []
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("form", ["async def", "def"])
 def test_sixty_parallel_permission_requests_all_get_the_callbacks_answer(
     lab: Lab, tmp_path: Path, form: str
@@ -125,6 +127,7 @@ DENIAL = {
 }
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("result", "warned"),
     [
@@ -149,6 +152,7 @@ def test_a_guard_that_says_no_in_other_words_stops_the_tool(
         assert "not in this house" in (scene.requests[1].last_tool_result or "")
 
 
+@pytest.mark.longer
 def test_a_guard_judges_the_input_that_an_earlier_hook_has_changed(lab: Lab) -> None:
     seen: list[str] = []
 
@@ -175,6 +179,7 @@ def test_a_guard_judges_the_input_that_an_earlier_hook_has_changed(lab: Lab) -> 
 SENDER: contextvars.ContextVar[str] = contextvars.ContextVar("sender", default="nobody")
 
 
+@pytest.mark.longer
 def test_callbacks_see_the_context_variables_of_the_code_that_sent_the_prompt(lab: Lab) -> None:
     seen: list[str] = []
 

@@ -31,7 +31,7 @@ from bridle import (
 )
 from bridle import Block as Refuse
 from bridle.hooks import HookCallback
-from bridle.testing import Block, ModelRequest, ScriptedModel, repeat, text, tool_use
+from bridle.testing import Block, ModelRequest, Reply, ScriptedModel, repeat, text, tool_use
 
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
@@ -55,7 +55,8 @@ def said(request: ModelRequest) -> str:
 # ---------------------------------------------------------------- Block
 
 
-def test_a_blocked_tool_does_not_run_and_nobody_is_asked_about_it(lab: Lab) -> None:
+@pytest.mark.longer
+def test_a_blocked_tool_does_not_run_and_asks_no_callback(lab: Lab) -> None:
     asked: list[str] = []
 
     def allow(context: CanUseToolContext) -> AllowOnce:
@@ -72,6 +73,7 @@ def test_a_blocked_tool_does_not_run_and_nobody_is_asked_about_it(lab: Lab) -> N
     assert "not in this house" in (scene.requests[1].last_tool_result or "")
 
 
+@pytest.mark.longer
 def test_a_blocked_prompt_does_not_reach_the_model_and_the_next_one_does(lab: Lab) -> None:
     def guard(context: UserPromptSubmitContext) -> HookResult | None:
         return Refuse("no secrets") if "secret" in context.prompt else None
@@ -91,6 +93,35 @@ def test_a_blocked_prompt_does_not_reach_the_model_and_the_next_one_does(lab: La
     assert "secret is 7" not in str(scene.requests[0].messages)
 
 
+@pytest.mark.longer
+def test_a_compaction_after_a_blocked_notification_completes(lab: Lab) -> None:
+    """The CLI repeats its notice about what was blocked after the compaction."""
+
+    async def main() -> None:
+        blocked = asyncio.Event()
+
+        async def guard(context: UserPromptSubmitContext) -> HookResult | None:
+            if "task-notification" not in context.prompt:
+                return None
+            blocked.set()
+            return Refuse("no notifications")
+
+        waits = "until [ -e ended ]; do sleep 0.05; done"
+        background = tool_use("Bash", command=waits, run_in_background=True, description="d")
+        bidir = BidirOptions(on_user_prompt_submit=guard)
+        async with ScriptedModel([[background], repeat([text("hello")])]) as model:
+            cli = lab.cli(model, allowed_tools=["Bash"])
+            async with start_session(cli, lab.sdk, bidir) as session:
+                assert (await (await session.send_user_message("go"))).ok
+                (lab.work / "ended").touch()
+                await blocked.wait()
+                outcome = await (await session.send_user_message("/compact"))
+                assert outcome.reason is OutcomeReason.COMPLETED
+
+    run(main)
+
+
+@pytest.mark.longer
 def test_a_block_after_a_tool_is_read_by_the_model(lab: Lab) -> None:
     seen: list[PostToolUseContext] = []
 
@@ -107,6 +138,7 @@ def test_a_block_after_a_tool_is_read_by_the_model(lab: Lab) -> None:
     assert files(lab) == ["note.txt"]
 
 
+@pytest.mark.longer
 def test_a_blocked_stop_makes_the_same_turn_go_on(lab: Lab) -> None:
     stops: list[tuple[bool, str | None]] = []
 
@@ -169,6 +201,41 @@ def test_the_end_of_a_turn_is_where_a_hook_puts_it(
     run(main)
 
 
+def test_a_hook_after_a_tool_ends_the_turn_while_the_model_still_writes(lab: Lab) -> None:
+    """CLI 2.1.197 would ask the model again: its message ended after the answer of the hook."""
+    second_tool_ran = threading.Event()
+
+    def end(context: HookContext) -> HookResult | None:
+        if files(lab) == ["first.txt"]:
+            return EndTurn("enough for today")
+        second_tool_ran.set()
+        return None
+
+    async def main() -> None:
+        bidir = BidirOptions(
+            hooks={"PostToolUse": [Hook(end)]}, on_can_use_tool=lambda context: AllowOnce()
+        )
+        writes = Reply(
+            blocks=(write(lab, "first.txt"), write(lab, "second.txt")),
+            hold=second_tool_ran,
+            hold_after=10,  # the end of the second block
+        )
+        async with (
+            ScriptedModel([writes, [text("next")]]) as model,
+            start_session(lab.cli(model), lab.sdk, bidir) as session,
+        ):
+            turn = await session.send_user_message("go")
+            queued = await session.send_user_message("and then")
+            outcome = await turn
+            assert outcome.reason is OutcomeReason.STOPPED_BY_HOOK
+            assert outcome.detail.endswith(": enough for today")
+            assert (await queued).text == "next"
+            assert [request.last_user_text for request in model.requests] == ["go", "and then"]
+
+    run(main)
+    assert files(lab) == ["first.txt", "second.txt"]
+
+
 # ---------------------------------------------------------------- failing hooks
 
 
@@ -186,12 +253,13 @@ async def misbehave(context: PreToolUseContext) -> HookResult | None:
     return None
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("on_error", "written"),
     [("continue", ["fine.txt", "raise.txt", "slow.txt"]), ("block", ["fine.txt"])],
 )
 @pytest.mark.requirement("S085")
-def test_a_failing_hook_fails_open_unless_told_otherwise_and_is_warned_about(
+def test_a_failing_hook_fails_open_by_default_and_is_warned_about(
     lab: Lab, on_error: str, written: list[str]
 ) -> None:
     """R299, R301, C26."""
@@ -210,6 +278,7 @@ def test_a_failing_hook_fails_open_unless_told_otherwise_and_is_warned_about(
     assert "the guard fell asleep" in scene.warnings[0].detail
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("parallel", [False, True], ids=["in order", "parallel"])
 def test_a_guard_that_does_not_answer_in_time_blocks(lab: Lab, *, parallel: bool) -> None:
     hook = Hook(misbehave, timeout=0.3, on_timeout="block")
@@ -225,6 +294,7 @@ def test_a_guard_that_does_not_answer_in_time_blocks(lab: Lab, *, parallel: bool
     assert "did not answer in time" in (scene.requests[2].last_tool_result or "")
 
 
+@pytest.mark.longer
 def test_the_cli_decides_about_an_invalid_output_unless_it_refuses(lab: Lab) -> None:
     def check(context: PreToolUseContext) -> object:
         refuses = context.tool_input["file_path"].endswith("no.txt")
@@ -240,6 +310,7 @@ def test_the_cli_decides_about_an_invalid_output_unless_it_refuses(lab: Lab) -> 
     assert "not this" in (scene.requests[2].last_tool_result or "")
 
 
+@pytest.mark.longer
 def test_a_plain_function_that_hangs_is_left_behind_with_a_warning(lab: Lab) -> None:
     end = threading.Event()
 
@@ -257,6 +328,7 @@ def test_a_plain_function_that_hangs_is_left_behind_with_a_warning(lab: Lab) -> 
 # ---------------------------------------------------------------- several hooks
 
 
+@pytest.mark.longer
 def test_hooks_run_in_their_order_for_what_they_match_and_context_adds_up(lab: Lab) -> None:
     """R282, R283, R285, C10."""
     called: list[str] = []
@@ -283,6 +355,7 @@ def test_hooks_run_in_their_order_for_what_they_match_and_context_adds_up(lab: L
     assert "context of other" not in said(scene.requests[1])
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("decision", ["block", "allow"])
 def test_the_first_hook_that_decides_is_the_last_that_is_called(lab: Lab, decision: str) -> None:
     """R286, C10."""
@@ -316,6 +389,7 @@ def test_the_first_hook_that_decides_is_the_last_that_is_called(lab: Lab, decisi
     assert files(lab) == ([] if decision == "block" else ["note.txt"])
 
 
+@pytest.mark.longer
 @pytest.mark.requirement("S080")
 def test_the_six_hooks_with_a_field_of_their_own_are_all_called(lab: Lab) -> None:
     """R425, R438, R439."""
@@ -366,6 +440,7 @@ def test_a_hook_may_permit_a_tool_that_would_be_asked_about(lab: Lab) -> None:
     assert files(lab) == ["note.txt"]
 
 
+@pytest.mark.both_clis
 def test_a_deferred_tool_call_ends_the_turn_and_is_handed_over(lab: Lab) -> None:
     bidir = BidirOptions(on_pre_tool_use=lambda context: HookOutput(permission_decision="defer"))
     # 2.1.197 asks the model once more if the hook answers before the model's message has ended.
@@ -377,6 +452,7 @@ def test_a_deferred_tool_call_ends_the_turn_and_is_handed_over(lab: Lab) -> None
     assert files(lab) == []
 
 
+@pytest.mark.longer
 def test_an_interrupt_withdraws_a_hook_and_its_tool_does_not_run(lab: Lab) -> None:
     async def main() -> None:
         asked, cancelled = asyncio.Event(), asyncio.Event()

@@ -12,7 +12,8 @@ from tests.support.processes import run
 
 import bridle
 from bridle import Allow, Defer, Deny, Hook, HookOutput, PendingApproval, ToolContext, tool
-from bridle._core.journal import (
+from bridle.sessions import MemoryStore
+from bridle.sessions._journal import (
     JournalEntry,
     OutcomeEntry,
     PromptEntry,
@@ -20,8 +21,7 @@ from bridle._core.journal import (
     ToolResultEntry,
     restore_outcome,
 )
-from bridle.sessions import MemoryStore
-from bridle.testing import ModelRequest, Reply, ScriptedModel, text, tool_use
+from bridle.testing import ModelRequest, Reply, ScriptedModel, repeat, text, tool_use
 from bridle.tools import key_of_call
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def one(entries: list[JournalEntry], kind: type[Any]) -> Any:
     return found
 
 
+@pytest.mark.longer
 def test_a_run_with_a_tool_is_written_down(lab: Lab) -> None:
     """The tool sees its own entry in the store when it runs, and has the key of it."""
     store = MemoryStore()
@@ -85,6 +86,36 @@ def test_a_run_with_a_tool_is_written_down(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer(after=1)
+@pytest.mark.parametrize("how", ["interrupt", "aclose", "end_input"])
+def test_the_result_of_a_call_that_is_stopped_is_not_that_of_the_tool(lab: Lab, how: str) -> None:
+    """The tool may have run."""
+    store = MemoryStore()
+    started = asyncio.Event()
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        started.set()
+        await asyncio.sleep(60)
+        return "paid"
+
+    async def main() -> None:
+        async with ScriptedModel([[tool_use("mcp__tools__pay")], repeat([text("done")])]) as model:
+            session = await agent_of(lab, model, store, tools=[pay]).session()
+            turn = await session.send_user_message("go")
+            await started.wait()
+            await getattr(session, how)()
+            await turn
+            await session.aclose()
+        entries = await journal_of(store, session.id)
+        result = one(entries, ToolResultEntry)
+        assert (result.is_error, result.is_interrupted) == (True, True)
+
+    run(main)
+
+
+@pytest.mark.longer
 def test_denied_calls_are_written_down(lab: Lab) -> None:
     """A call that the callback denies has an entry. One that a hook refuses has only a result."""
     store = MemoryStore()
@@ -115,13 +146,15 @@ def test_denied_calls_are_written_down(lab: Lab) -> None:
             "received #1",
         ]
         assert one(entries, ToolCallEntry).tool_input["command"] == "touch denied changed"
-        results = [entry.text for entry in entries if isinstance(entry, ToolResultEntry)]
-        assert "not now" in results[0]
+        results = [entry for entry in entries if isinstance(entry, ToolResultEntry)]
+        assert "not now" in results[0].text
+        assert not any(entry.is_interrupted for entry in results)
         assert list(lab.work.iterdir()) == []
 
     run(main)
 
 
+@pytest.mark.longer
 def test_a_call_that_a_hook_allows_is_written_down_too(lab: Lab) -> None:
     """A decision ends the list of the program's hooks, and the journal still follows."""
     store = MemoryStore()
@@ -138,6 +171,8 @@ def test_a_call_that_a_hook_allows_is_written_down_too(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
+@pytest.mark.both_clis
 def test_calls_of_a_subagent_are_written_down(lab: Lab) -> None:
     store = MemoryStore()
 
@@ -167,6 +202,7 @@ def test_calls_of_a_subagent_are_written_down(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_queued_prompts_of_a_session_are_written_down_before_they_are_sent(lab: Lab) -> None:
     store = MemoryStore()
 
@@ -200,6 +236,7 @@ def test_queued_prompts_of_a_session_are_written_down_before_they_are_sent(lab: 
     run(main)
 
 
+@pytest.mark.longer
 def test_a_correction_belongs_to_the_prompt_of_the_program(lab: Lab) -> None:
     store = MemoryStore()
 
@@ -221,6 +258,7 @@ def test_a_correction_belongs_to_the_prompt_of_the_program(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_an_approved_call_is_written_down_when_it_is_resumed(lab: Lab) -> None:
     """It has the same key each time that the call is resumed."""
     store = MemoryStore()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -33,6 +34,7 @@ def path_of(span: ReadableSpan, spans: list[ReadableSpan]) -> str:
     return span.name if parent is None else f"{path_of(parent, spans)} / {span.name}"
 
 
+@pytest.mark.longer
 def test_a_tool_a_hook_and_a_permission_are_spans_of_the_turn(lab: Lab) -> None:
     """R453: on every CLI the same tree, and commands of the CLI find the trace they are part of."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
@@ -89,6 +91,7 @@ def test_a_tool_a_hook_and_a_permission_are_spans_of_the_turn(lab: Lab) -> None:
     assert str(attributes["gen_ai.response.model"]).startswith("claude-sonnet-4-5")
 
 
+@pytest.mark.longer
 def test_a_query_is_one_span_that_its_commands_continue(lab: Lab) -> None:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))

@@ -103,6 +103,7 @@ async def theirs(lab: Lab, model: ScriptedModel, options: dict[str, Any]) -> dic
     return announced(init)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", SETS)
 def test_the_cli_makes_the_same_of_both_spellings(lab: Lab, name: str) -> None:
     turn = [[ANSWER]] if name == "schema" else [[BASH], [text("hi")]]

@@ -78,6 +78,7 @@ def content(request: ModelRequest) -> str:
     return json.dumps(request.messages[-1])
 
 
+@pytest.mark.longer
 def test_verbatim_prompts_run_no_slash_command(lab: Lab, plugin: Path) -> None:
     plain = first_request(lab, "/plug:greet", plugins=[plugin])
     assert "Say hello" in content(plain)
@@ -98,6 +99,7 @@ def test_a_query_sends_verbatim_prompts_too(lab: Lab, plugin: Path) -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_tool_config_changes_what_the_model_reads_about_a_tool(lab: Lab) -> None:
     def described(**options: Any) -> str:
         request = first_request(lab, tools=["AskUserQuestion"], **options)
@@ -108,6 +110,7 @@ def test_tool_config_changes_what_the_model_reads_about_a_tool(lab: Lab) -> None
     assert "HTML" in described(tool_config=config)
 
 
+@pytest.mark.both_clis
 def test_plugins_travel_in_the_handshake(lab: Lab, plugin: Path) -> None:
     """2.1.197 does not know the flag and exits, which is a typed error."""
 
@@ -129,6 +132,7 @@ def test_plugins_travel_in_the_handshake(lab: Lab, plugin: Path) -> None:
     run(main)
 
 
+@pytest.mark.both_clis
 def test_mcp_servers_travel_in_the_handshake(lab: Lab, tmp_path: Path) -> None:
     """Nothing of them is on the command line or on disk. 2.1.197 exits, which is a typed error."""
     secret = "secret-of-the-server"
@@ -160,6 +164,7 @@ def test_mcp_servers_travel_in_the_handshake(lab: Lab, tmp_path: Path) -> None:
     run(main)
 
 
+@pytest.mark.both_clis
 def test_managed_settings_remove_a_tool_and_are_not_on_the_command_line(lab: Lab) -> None:
     """2.1.197 exits: it never runs without a policy that it was given."""
 
@@ -180,6 +185,7 @@ def test_managed_settings_remove_a_tool_and_are_not_on_the_command_line(lab: Lab
     run(main)
 
 
+@pytest.mark.longer(after=2)
 @pytest.mark.parametrize(
     ("skills", "listed"), [(None, [1, 1]), ("all", [1, 1]), (["zebra"], [1, 0]), ([], [0, 0])]
 )
@@ -190,6 +196,7 @@ def test_skills_select_what_the_model_sees(
     assert ["plug:zebra" in request, "plug:horse" in request] == list(map(bool, listed))
 
 
+@pytest.mark.longer
 def test_per_task_stop_keeps_background_agents_running(lab: Lab) -> None:
     """Without it, and on 2.1.197, an interrupt stops them."""
 
@@ -225,6 +232,7 @@ def test_per_task_stop_keeps_background_agents_running(lab: Lab) -> None:
     assert run(lambda: status(True)) == ("completed" if lab.is_newest else "stopped")
 
 
+@pytest.mark.both_clis
 def test_extra_initialize_reaches_the_cli(lab: Lab) -> None:
     """The newest CLI reports a wrong type of a field. Both ignore fields that they do not know."""
 
@@ -241,6 +249,7 @@ def test_extra_initialize_reaches_the_cli(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_an_unknown_hook_event_is_registered_with_a_warning(lab: Lab) -> None:
     """The known hooks of the session still work."""
     warnings: list[SdkWarning] = []
@@ -288,6 +297,7 @@ def shared() -> Iterator[Path]:
     shutil.rmtree(place)
 
 
+@pytest.mark.longer
 def test_the_cli_runs_as_another_user(lab: Lab, shared: Path) -> None:
     """It reads its private files, its tools write as that user, and nothing is left of it."""
     other = pwd.getpwnam("nobody").pw_uid
@@ -321,6 +331,7 @@ def test_the_cli_runs_as_another_user(lab: Lab, shared: Path) -> None:
     assert not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.longer
 def test_tools_that_the_cli_does_not_have_are_warned_about(lab: Lab) -> None:
     warnings: list[SdkWarning] = []
 

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from tests.support.processes import run
+from tests.support.processes import LIMIT, run, until
 from tests.support.scenes import play
 
 import bridle
@@ -124,6 +124,7 @@ async def misbehave(context: CanUseToolContext) -> PermissionResult:
     raise AssertionError("nobody wakes the slow one")
 
 
+@pytest.mark.longer
 @pytest.mark.requirement("S086")
 def test_a_permission_that_fails_is_a_denial_and_the_file_is_not_there(lab: Lab) -> None:
     stems = ["raise", "slow", "true", "none", "empty", "unsendable", "fine"]
@@ -147,6 +148,7 @@ def test_a_permission_that_fails_is_a_denial_and_the_file_is_not_there(lab: Lab)
     assert len(scene.outcome.result.permission_denials) == 6
 
 
+@pytest.mark.longer
 def test_without_a_callback_what_is_asked_about_is_denied(lab: Lab) -> None:
     """R313, C33."""
     scene = play(lab, [[write(lab)], [touch("other.txt")], [text("done")]])
@@ -158,6 +160,7 @@ def test_without_a_callback_what_is_asked_about_is_denied(lab: Lab) -> None:
 # ---------------------------------------------------------------- what a permission is for
 
 
+@pytest.mark.longer
 def test_a_permission_once_is_asked_for_again_and_one_for_all_is_not(lab: Lab) -> None:
     """R307, C11."""
     asked: list[str] = []
@@ -174,6 +177,7 @@ def test_a_permission_once_is_asked_for_again_and_one_for_all_is_not(lab: Lab) -
     assert files(lab) == names
 
 
+@pytest.mark.longer
 @pytest.mark.requirement("S081")
 def test_an_edited_input_is_what_runs(lab: Lab) -> None:
     """R307, C11."""
@@ -187,6 +191,7 @@ def test_an_edited_input_is_what_runs(lab: Lab) -> None:
     assert (lab.work / "note.txt").read_text("utf-8") == "edited"
 
 
+@pytest.mark.longer
 def test_an_added_rule_permits_what_it_names_and_nothing_else(lab: Lab) -> None:
     asked: list[str] = []
 
@@ -203,6 +208,7 @@ def test_an_added_rule_permits_what_it_names_and_nothing_else(lab: Lab) -> None:
     assert files(lab) == ["a", "b"]
 
 
+@pytest.mark.longer
 def test_a_permission_may_change_the_mode(lab: Lab) -> None:
     asked: list[str] = []
 
@@ -217,6 +223,7 @@ def test_a_permission_may_change_the_mode(lab: Lab) -> None:
     assert files(lab) == ["a", "b"]
 
 
+@pytest.mark.longer
 def test_what_the_cli_suggests_can_be_given_back(lab: Lab) -> None:
     """C32."""
     asked: list[int] = []
@@ -271,7 +278,7 @@ def test_permissions_that_are_asked_for_together_are_answered_together(
 # ---------------------------------------------------------------- questions that are withdrawn
 
 
-def test_an_async_callback_learns_that_its_question_was_withdrawn(lab: Lab) -> None:
+def test_an_async_callback_is_notified_that_its_request_was_withdrawn(lab: Lab) -> None:
     async def main() -> None:
         asked, withdrawn = asyncio.Event(), asyncio.Event()
 
@@ -289,7 +296,7 @@ def test_an_async_callback_learns_that_its_question_was_withdrawn(lab: Lab) -> N
             await asked.wait()
             await session.interrupt()
             assert (await turn).reason is OutcomeReason.INTERRUPTED
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(LIMIT):
                 await withdrawn.wait()
             assert (await (await session.send_user_message("again"))).text == "next"
 
@@ -297,7 +304,8 @@ def test_an_async_callback_learns_that_its_question_was_withdrawn(lab: Lab) -> N
     assert files(lab) == []
 
 
-def test_a_plain_callback_learns_that_its_question_was_withdrawn(lab: Lab) -> None:
+@pytest.mark.longer
+def test_a_plain_callback_is_notified_that_its_request_was_withdrawn(lab: Lab) -> None:
     async def main() -> None:
         loop, asked = asyncio.get_running_loop(), asyncio.Event()
         told: queue.Queue[tuple[bool, bool]] = queue.Queue()
@@ -321,6 +329,7 @@ def test_a_plain_callback_learns_that_its_question_was_withdrawn(lab: Lab) -> No
     assert files(lab) == []
 
 
+@pytest.mark.longer(after=1)
 @pytest.mark.parametrize("answer", ["allow", "deny"])
 def test_a_permission_hook_that_answers_first_withdraws_the_question(lab: Lab, answer: str) -> None:
     async def main() -> None:
@@ -351,6 +360,7 @@ def test_a_permission_hook_that_answers_first_withdraws_the_question(lab: Lab, a
     assert files(lab) == (["note.txt"] if answer == "allow" else [])
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("first", ["callback", "hook"])
 @pytest.mark.parametrize("result", [Allow(), AllowAll(), Edit({"command": "touch edited"})])
 def test_a_hook_that_blocks_wins_over_a_callback_that_allows(
@@ -406,6 +416,7 @@ def test_an_allow_takes_effect_after_a_hook_that_lets_the_call_run(lab: Lab) -> 
 # ---------------------------------------------------------------- questions to the user
 
 
+@pytest.mark.longer
 def test_the_answers_to_a_question_reach_the_model(lab: Lab) -> None:
     asked: list[str] = []
 
@@ -423,7 +434,7 @@ def test_the_answers_to_a_question_reach_the_model(lab: Lab) -> None:
     assert scene.warnings == []
 
 
-def test_a_question_that_nobody_answers_is_refused(lab: Lab) -> None:
+def test_a_question_without_an_answer_is_refused(lab: Lab) -> None:
     script = [[tool_use("AskUserQuestion", questions=[QUESTION])], [text("I decide")]]
     scene = play(lab, script)
     assert scene.outcome.text == "I decide"
@@ -431,6 +442,7 @@ def test_a_question_that_nobody_answers_is_refused(lab: Lab) -> None:
     assert set(scene.kinds) == {"no_permission_callback"}
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("approved", [True, False], ids=["approved", "refused"])
 def test_a_plan_is_approved_or_sent_back(lab: Lab, approved: bool) -> None:
     seen: list[PlanContext] = []
@@ -451,6 +463,7 @@ def test_a_plan_is_approved_or_sent_back(lab: Lab, approved: bool) -> None:
 # ---------------------------------------------------------------- questions of MCP servers
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("answer", "received"),
     [
@@ -492,8 +505,9 @@ def test_an_mcp_server_gets_the_answer_to_what_it_asks(
 
 async def connected(session: Session) -> None:
     """Wait until the session's only MCP server is there: older CLIs begin without it."""
-    while True:
+
+    async def look() -> bool:
         status = cast("dict[str, Any]", await session.control("mcp_status"))
-        if [server["status"] for server in status["mcpServers"]] == ["connected"]:
-            return
-        await asyncio.sleep(0.02)
+        return [server["status"] for server in status["mcpServers"]] == ["connected"]
+
+    await until(look)

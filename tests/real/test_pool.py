@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.pools import pool_of
 from tests.support.processes import is_alive, run, until
 
 import bridle
@@ -34,6 +35,7 @@ async def ask(session: Session, prompt: str) -> str:
     return outcome.raise_for_reason().text
 
 
+@pytest.mark.longer
 def test_runs_use_ready_processes_and_leave_none(lab: Lab) -> None:
     """Callbacks, tools and prompts of each run reach a process that was started before it."""
     called: list[tuple[str, object]] = []
@@ -68,6 +70,7 @@ def test_runs_use_ready_processes_and_leave_none(lab: Lab) -> None:
     assert called == [("mcp__tools__price", "Ada"), ("mcp__tools__price", "Bob")]
 
 
+@pytest.mark.both_clis
 def test_a_session_can_work_in_another_directory(lab: Lab) -> None:
     other = lab.work.parent / "other"
     other.mkdir()
@@ -84,6 +87,7 @@ def test_a_session_can_work_in_another_directory(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_a_directory_with_settings_that_cannot_be_claimed_gets_a_new_process(lab: Lab) -> None:
     (lab.work / ".claude").mkdir()
     settings = {"env": {"FROM_SETTINGS": "yes"}}
@@ -103,6 +107,7 @@ def test_a_directory_with_settings_that_cannot_be_claimed_gets_a_new_process(lab
     run(main)
 
 
+@pytest.mark.longer
 def test_a_hook_for_the_start_of_a_session_runs_once_for_each(lab: Lab) -> None:
     """A claimed process runs it with the claim. CLI 2.1.197 never calls this hook."""
     started: list[str] = []
@@ -120,6 +125,7 @@ def test_a_hook_for_the_start_of_a_session_runs_once_for_each(lab: Lab) -> None:
     assert started == (["startup", "startup"] if lab.is_newest else [])
 
 
+@pytest.mark.longer
 def test_a_key_is_one_conversation_that_is_resumed(lab: Lab) -> None:
     async def main() -> None:
         async with ScriptedModel([[text("One.")], [text("Two.")], [text("Three.")]]) as model:
@@ -140,6 +146,7 @@ def test_a_key_is_one_conversation_that_is_resumed(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("mode", "call", "changed"),
     [
@@ -170,13 +177,14 @@ def test_the_next_caller_of_a_key_has_the_mode_of_the_agent(
     run(main)
 
 
+@pytest.mark.longer
 def test_a_process_that_would_go_on_by_itself_is_closed(lab: Lab) -> None:
     """The CLI runs no prompt of its schedule when the caller has left the block."""
 
     async def main() -> None:
         job = tool_use("CronCreate", cron="* * * * *", prompt="go on", recurring=True)
         model = ScriptedModel([[job], [text("Scheduled.")], [text("Here.")]])
-        async with model, agent(lab, model).pool(size=1, ready=0) as pool:
+        async with model, pool_of(agent(lab, model), size=1, ready=0) as pool:
             # The CLI restores the schedule when it resumes the conversation.
             for answer in ("Scheduled.", "Here."):
                 async with pool.session(key="user-7") as session:
@@ -189,6 +197,7 @@ def test_a_process_that_would_go_on_by_itself_is_closed(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("command", "member"), [("/model haiku", "model"), ("/effort low", "output_config")]
 )
@@ -210,6 +219,7 @@ def test_the_next_caller_of_a_key_has_the_model_and_effort_of_the_agent(
     run(main)
 
 
+@pytest.mark.longer
 def test_a_process_that_has_used_up_its_budget_is_replaced(lab: Lab) -> None:
     async def main() -> None:
         model = ScriptedModel([[text("Yes.")]] * 2)
@@ -224,6 +234,7 @@ def test_a_process_that_has_used_up_its_budget_is_replaced(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_users_chat_on_fewer_processes(lab: Lab) -> None:
     """Eight users on two processes, two prompts each, at the same time."""
 
@@ -248,6 +259,7 @@ def test_users_chat_on_fewer_processes(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("count", [5])
 def test_processes_are_borrowed_and_returned_many_times(lab: Lab, count: int) -> None:
     async def main() -> None:

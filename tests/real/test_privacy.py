@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.processes import run, until
+from tests.support.processes import LIMIT, run, until
 
 from bridle import AgentConfig, BidirOptions, Session, StartError, start_session
 from bridle.testing import Block, ModelRequest, ScriptedModel, text, tool_use
@@ -123,6 +123,7 @@ def private_files(session: Session) -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
+@pytest.mark.longer
 def test_a_first_prompt_travels_like_every_other(lab: Lab) -> None:
     async def main() -> None:
         async with (
@@ -132,7 +133,7 @@ def test_a_first_prompt_travels_like_every_other(lab: Lab) -> None:
             request = await model.wait_for_request()
             assert request.last_user_text == "MY-PROMPT"
             assert b"MY-PROMPT" not in command_line(session)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(LIMIT):
                 pieces = session.text_stream()
                 assert await anext(pieces) == "hello"
 

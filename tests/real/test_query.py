@@ -72,6 +72,7 @@ def outer_text(request: ModelRequest) -> str:
 # ---------------------------------------------------------------- in order
 
 
+@pytest.mark.longer
 @pytest.mark.requirement("S044")
 def test_a_prompt_is_answered_with_messages_and_a_result(lab: Lab) -> None:
     """S003, S012."""
@@ -91,6 +92,7 @@ def test_blocks_reach_the_model(lab: Lab) -> None:
     assert "part two" in outer_text(heard.requests[0])
 
 
+@pytest.mark.longer
 def test_tools_run_if_they_are_allowed_and_are_denied_if_not(lab: Lab) -> None:
     """Nobody is asked: what was not allowed beforehand does not happen."""
     command = {"command": "touch made.txt", "description": "make a file"}
@@ -149,6 +151,7 @@ def test_an_option_the_cli_does_not_know_is_an_error(lab: Lab) -> None:
 # ---------------------------------------------------------------- leaving
 
 
+@pytest.mark.longer
 def test_nothing_of_the_prompt_is_in_the_process_list_and_a_break_leaves_no_process(
     lab: Lab,
 ) -> None:

@@ -76,6 +76,7 @@ def shop() -> BidirOptions:
     )
 
 
+@pytest.mark.longer
 def test_a_tool_is_called_in_a_query(lab: Lab) -> None:
     async def main() -> list[Message]:
         async with ScriptedModel(SCRIPT) as model:
@@ -87,6 +88,7 @@ def test_a_tool_is_called_in_a_query(lab: Lab) -> None:
     assert results(run(main)) == ["310 euros."]
 
 
+@pytest.mark.longer
 def test_a_tool_of_a_blocking_query_gets_the_blocking_session(lab: Lab) -> None:
     with ScriptedModel(SCRIPT) as model:
         messages = list(sync.query("go", lab.cli(model), lab.sdk, shop()))
@@ -114,6 +116,7 @@ def test_several_prompts_are_answered_one_after_the_other(lab: Lab) -> None:
     assert results(run(main)) == ["first", "second"]
 
 
+@pytest.mark.longer
 def test_background_work_belongs_to_the_query(lab: Lab) -> None:
     call = tool_use("Bash", command="sleep 1", run_in_background=True, description="wait")
 
@@ -130,6 +133,7 @@ async def _read_into(messages: list[Message], stream: AsyncIterator[Message]) ->
         messages.append(message)
 
 
+@pytest.mark.longer
 def test_a_limit_is_raised_after_the_messages(lab: Lab) -> None:
     async def main() -> None:
         messages: list[Message] = []

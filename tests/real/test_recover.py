@@ -11,13 +11,14 @@ from uuid import uuid4
 import pytest
 from msgspec import structs
 from tests.support.journals import brief, journal_of
+from tests.support.limits import SetLimits
 from tests.support.processes import run, until
 
 import bridle
 from bridle import Allow, Defer, Retry, ToolContext, tool
-from bridle._core.journal import PromptEntry, encode_entry
 from bridle.outcomes import OutcomeReason
 from bridle.sessions import MemoryStore, SessionKey
+from bridle.sessions._journal import PromptEntry, encode_entry
 from bridle.testing import ModelRequest, Reply, ScriptedModel, text, tool_use
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ NAMED = '- mcp__tools__crash {"line":"a"}'
 
 
 @pytest.fixture(autouse=True)
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_limits: SetLimits) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("bridle._shell.leases.LEASE", 1.0)
+    set_limits(lease=1.0)
 
 
 def options(lab: Lab, model: ScriptedModel) -> dict[str, Any]:
@@ -75,6 +76,7 @@ def told(model: ScriptedModel) -> str:
     return str(model.requests[-1].messages).replace('\\"', '"')
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("has_store", [False, True])
 @pytest.mark.parametrize("seconds", [0.0, LATER])
 def test_a_run_continues_in_a_new_process_after_a_crash(
@@ -98,6 +100,7 @@ def test_a_run_continues_in_a_new_process_after_a_crash(
     run(main)
 
 
+@pytest.mark.longer
 def test_a_turn_that_was_cut_off_is_continued_in_another_directory(lab: Lab) -> None:
     store = MemoryStore()
     crash, _ = crash_after(LATER)
@@ -126,6 +129,7 @@ def test_a_turn_that_was_cut_off_is_continued_in_another_directory(lab: Lab) -> 
     run(main)
 
 
+@pytest.mark.longer
 def test_a_session_with_nothing_to_continue_is_recovered(lab: Lab) -> None:
     """Its journal has the id that the CLI uses."""
     store = MemoryStore()
@@ -146,6 +150,7 @@ def test_a_session_with_nothing_to_continue_is_recovered(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_a_finished_turn_is_read_from_the_transcript(lab: Lab) -> None:
     """The journal lost the outcome, as if the program had died before it was written."""
 
@@ -172,6 +177,7 @@ def test_a_finished_turn_is_read_from_the_transcript(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_an_approved_call_that_was_cut_off_is_named_and_not_run_again(lab: Lab) -> None:
     store = MemoryStore()
     crash, keys = crash_after(LATER)
@@ -221,6 +227,7 @@ def test_a_call_that_waits_for_approval_is_returned_by_a_recovery(lab: Lab) -> N
     run(main)
 
 
+@pytest.mark.longer
 def test_a_waiting_call_is_not_dropped_although_its_outcome_was_not_written(lab: Lab) -> None:
     """The program died before, and an older prompt is open."""
     before, store = MemoryStore(), MemoryStore()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.support.processes import run
 
 import bridle
@@ -28,14 +28,15 @@ def play(lab: Lab, command: str, **limits: Any) -> Outcome[Any]:
     return run(main)
 
 
+@pytest.mark.longer
 def test_what_it_led_to_is_the_answer(lab: Lab) -> None:
     outcome = play(lab, "sleep 0.3; echo done")
     assert (outcome.ok, outcome.text, outcome.num_turns) == (True, "it is done", 3)
     assert outcome.duration >= 0.3
 
 
+@pytest.mark.longer
 def test_a_command_without_an_end_reaches_the_limit_of_the_whole(lab: Lab) -> None:
-    began = time.monotonic()
     outcome = play(lab, "tail -f /dev/null", total=2.0)
     assert (outcome.reason, outcome.text) == (OutcomeReason.LIMIT_TOTAL, "started")
-    assert 2.0 <= outcome.duration < time.monotonic() - began < 15.0
+    assert outcome.duration >= 2.0

@@ -38,6 +38,7 @@ COMMAND = (
 )
 
 
+@pytest.mark.longer
 @pytest.mark.requirement("S108")
 def test_what_a_session_leaves_behind_holds_no_secret(
     lab: Lab, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.processes import run
+from tests.support.steps import ReplaceSteps
 from tests.support.transcripts import SCENES, TITLE, model_of, play, projects_of, say
 
 import bridle
@@ -75,6 +76,7 @@ def kinds_in(request: ModelRequest) -> list[str]:
     return [block["type"] for block in blocks if block["type"].startswith("tool_")]
 
 
+@pytest.mark.longer
 def test_a_fork_resumes_with_the_whole_history(lab: Lab) -> None:
     async def work(stage: Stage) -> None:
         session_id = await stage.play("tools")
@@ -97,6 +99,7 @@ def test_a_fork_resumes_with_the_whole_history(lab: Lab) -> None:
     on(lab, work)
 
 
+@pytest.mark.longer
 def test_a_fork_ends_with_the_chosen_message(lab: Lab) -> None:
     async def work(stage: Stage) -> None:
         session_id = await stage.play("tools")
@@ -113,6 +116,7 @@ def test_a_fork_ends_with_the_chosen_message(lab: Lab) -> None:
     on(lab, work)
 
 
+@pytest.mark.longer
 def test_a_fork_of_a_compacted_session_resumes_from_the_summary(lab: Lab) -> None:
     async def work(stage: Stage) -> None:
         session_id = await stage.play("compacted")
@@ -126,6 +130,7 @@ def test_a_fork_of_a_compacted_session_resumes_from_the_summary(lab: Lab) -> Non
     on(lab, work)
 
 
+@pytest.mark.longer
 def test_a_fork_has_its_subagents(lab: Lab) -> None:
     async def work(stage: Stage) -> None:
         session_id = await stage.play("subagents")
@@ -138,6 +143,7 @@ def test_a_fork_has_its_subagents(lab: Lab) -> None:
     on(lab, work)
 
 
+@pytest.mark.longer
 def test_the_cli_finds_a_renamed_session_by_its_title(lab: Lab) -> None:
     async def work(stage: Stage) -> None:
         session_id = await stage.play("tools")
@@ -152,6 +158,7 @@ def test_the_cli_finds_a_renamed_session_by_its_title(lab: Lab) -> None:
     on(lab, work)
 
 
+@pytest.mark.longer
 def test_a_session_is_renamed_while_the_cli_uses_it(lab: Lab) -> None:
     async def work(stage: Stage) -> None:
         # The CLI writes the file of a new session late, so this one exists already.
@@ -173,6 +180,7 @@ def test_a_session_is_renamed_while_the_cli_uses_it(lab: Lab) -> None:
     on(lab, work)
 
 
+@pytest.mark.longer
 def test_an_exported_session_resumes_from_its_file_in_another_place(
     lab: Lab, tmp_path: Path
 ) -> None:
@@ -192,6 +200,7 @@ def test_an_exported_session_resumes_from_its_file_in_another_place(
     on(lab, work)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("is_missing", [False, True])
 def test_a_damaged_line_is_reported_and_the_rest_is_read_as_the_cli_does(
     lab: Lab, is_missing: bool
@@ -220,10 +229,11 @@ def test_a_damaged_line_is_reported_and_the_rest_is_read_as_the_cli_does(
     on(lab, work)
 
 
-def test_the_branch_that_the_cli_resumes_is_read(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.longer
+def test_the_branch_that_the_cli_resumes_is_read(lab: Lab, replace_steps: ReplaceSteps) -> None:
     """Two processes on one session write two branches. The one that exits last wins."""
     # Programs that do not use Bridle take no lock.
-    monkeypatch.setattr("bridle._shell.session_locks.SessionLocks.take", lambda *_: None)
+    replace_steps(take_session_locks=lambda *_: None)
 
     async def work(stage: Stage) -> None:
         async with bridle.start_session(stage.cli, lab.sdk) as session:
@@ -242,6 +252,7 @@ def test_the_branch_that_the_cli_resumes_is_read(lab: Lab, monkeypatch: pytest.M
     on(lab, work)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("scene", SCENES)
 def test_sessions_of_this_cli_read_like_in_the_official_sdk(
     lab: Lab, scene: str, monkeypatch: pytest.MonkeyPatch

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.processes import run
-from tests.support.rewriting_cli import rewriting_cli
+from tests.support.sabotaged_cli import rewriting_cli, sabotaged_cli
 
 import bridle
 from bridle import CliOptions, Limits, Outcome, OutcomeReason, ResultMessage
-from bridle._core.spending import read_total
+from bridle._engine.turns.cost import read_total
 from bridle.errors import UsdLimitError
 from bridle.testing import ModelRequest, Reply, ScriptedModel, text, tool_use
 from bridle.testing.script import Script
@@ -32,7 +32,7 @@ DELAY = 0.25
 """Seconds a model call takes; those of a real model take longer."""
 
 
-def looking(lab: Lab, calls: int = CALLS) -> Script:
+def looking(lab: Lab, calls: int = CALLS, delay: float = DELAY) -> Script:
     """A model that calls a tool again and again, and answers after so many calls."""
     made = 0
 
@@ -41,7 +41,7 @@ def looking(lab: Lab, calls: int = CALLS) -> Script:
         made += 1
         if made % calls:
             look = tool_use("Glob", pattern="*", path=str(lab.work))
-            return Reply(blocks=(text("Let me look."), look), usage=USAGE, delay=DELAY)
+            return Reply(blocks=(text("Let me look."), look), usage=USAGE, delay=delay)
         return Reply(blocks=(text("done"),), usage=USAGE)
 
     return reply
@@ -55,6 +55,7 @@ async def converse(
         return session.id, outcomes
 
 
+@pytest.mark.longer
 def test_a_turn_of_a_session_ends_soon_after_it_passes_its_dollars(lab: Lab) -> None:
     async def main() -> tuple[list[Outcome[Any]], int]:
         async with ScriptedModel(looking(lab)) as model:
@@ -69,6 +70,7 @@ def test_a_turn_of_a_session_ends_soon_after_it_passes_its_dollars(lab: Lab) -> 
     assert 4 <= calls <= 8
 
 
+@pytest.mark.longer
 def test_a_resumed_conversation_is_not_charged_for_what_it_cost_before(lab: Lab) -> None:
     async def main() -> list[Outcome[Any]]:
         async with ScriptedModel(looking(lab, calls=3)) as model:
@@ -111,8 +113,8 @@ def test_a_query_ends_when_it_passes_its_dollars(lab: Lab) -> None:
             raise AssertionError("the query did not end for its limit")
 
     cost, calls = run(main)
-    assert calls == 2
-    assert cost == pytest.approx(2 * PRICE)
+    assert 2 <= calls <= 4
+    assert 0.3 < (cost or 0) < 4.5 * PRICE
 
 
 @pytest.mark.parametrize("door", ["session", "run"])
@@ -130,6 +132,7 @@ def test_an_answer_that_passes_its_dollars_at_its_end_stays_completed(lab: Lab, 
     assert outcome.cost_usd == pytest.approx(PRICE)
 
 
+@pytest.mark.both_clis
 def test_the_calls_of_a_subagent_count(lab: Lab) -> None:
     task = tool_use(
         "Agent" if lab.is_newest else "Task",
@@ -153,6 +156,7 @@ def test_the_calls_of_a_subagent_count(lab: Lab) -> None:
     assert 4 <= calls <= 6
 
 
+@pytest.mark.longer
 def test_the_calls_of_background_work_count_in_a_run(lab: Lab) -> None:
     task = tool_use(
         "Agent" if lab.is_newest else "Task",
@@ -209,12 +213,12 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
         "the CLI's total does not rise",
     ),
 }
-DOORS = ("session", "run", "run_many", "pool", "query")
+DOORS = ("session", "run", "run_many", "pool", "query", "query of one prompt")
 
 
-async def spend(lab: Lab, cli: CliOptions, door: str) -> Outcome[Any]:
+async def spend(lab: Lab, cli: CliOptions, door: str, **more: float) -> Outcome[Any]:
     """Send a prompt with a limit of 30 cents through one of the doors."""
-    sdk = lab.sdk.replace(limits=Limits(usd=0.3), control_timeout=1.0)
+    sdk = lab.sdk.replace(limits=Limits(usd=0.3), **more)
     if door == "run":
         return await bridle.run("go", cli=cli, sdk=sdk)
     if door == "run_many":
@@ -224,26 +228,30 @@ async def spend(lab: Lab, cli: CliOptions, door: str) -> Outcome[Any]:
     if door == "pool":
         async with bridle.Agent(cli=cli, sdk=sdk).pool(size=1) as pool:
             return await pool.run("go")
-    if door == "query":
+    if door.startswith("query"):
+        prompts = ["go", "go on"] if door == "query" else ["go"]
         with pytest.raises(UsdLimitError) as caught:
-            async for _ in bridle.query(["go", "go on"], cli, sdk):
+            async for _ in bridle.query(prompts, cli, sdk):
                 pass
         return caught.value.outcome
     async with bridle.start_session(cli, sdk) as session:
         return await (await session.send_user_message("go"))
 
 
+@pytest.mark.longer(after=2)
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("change", CHANGES)
 def test_no_limit_is_passed_if_the_cli_does_not_tell_its_cost(
     lab: Lab, tmp_path: Path, change: str, door: str
 ) -> None:
     rules, why = CHANGES[change]
+    # The timeout has to pass before the third model call.
+    more, delay = ({"control_timeout": 1.0}, 1.0) if "ignored" in rules else ({}, DELAY)
 
     async def main() -> tuple[Outcome[Any], int]:
-        async with ScriptedModel(looking(lab)) as model:
+        async with ScriptedModel(looking(lab, delay=delay)) as model:
             changed = rewriting_cli(tmp_path / "claude", lab.cli_path, **rules)
-            outcome = await spend(lab, lab.cli(model, cli_path=changed), door)
+            outcome = await spend(lab, lab.cli(model, cli_path=changed), door, **more)
             return outcome, len(model.requests)
 
     outcome, calls = run(main)
@@ -252,6 +260,22 @@ def test_no_limit_is_passed_if_the_cli_does_not_tell_its_cost(
     assert calls < CALLS, "the model never stops by itself"
 
 
+def test_a_cli_that_does_not_answer_cannot_spend_ten_seconds_long(lab: Lab, tmp_path: Path) -> None:
+    """With the timeouts that programs have."""
+
+    async def main() -> tuple[list[Outcome[Any]], int]:
+        async with ScriptedModel(looking(lab)) as model:
+            changed = rewriting_cli(tmp_path / "claude", lab.cli_path, ignored=["get_usage"])
+            _, outcomes = await converse(lab, lab.cli(model, cli_path=changed), 0.3, prompts=1)
+            return outcomes, len(model.requests)
+
+    [outcome], calls = run(main)
+    assert outcome.reason is OutcomeReason.LIMIT_USD
+    assert outcome.detail.startswith("the cost could not be read: the CLI did not answer")
+    assert calls <= 6
+
+
+@pytest.mark.longer
 def test_the_words_of_the_cost_for_people_do_not_matter(lab: Lab, tmp_path: Path) -> None:
     words = {"Total cost:": "Gesamtkosten:", "Estimated cost:": "Gesamtkosten:"}
 
@@ -270,10 +294,22 @@ def test_the_words_of_the_cost_for_people_do_not_matter(lab: Lab, tmp_path: Path
     assert 0.3 < (outcome.cost_usd or 0) < 4.5 * PRICE
 
 
-def test_every_prompt_of_a_query_is_measured_while_it_runs(lab: Lab) -> None:
+NO_BUDGET = """
+def argv(words):
+    return [word for word in words if not word.startswith("--max-budget-usd")]
+"""
+
+
+@pytest.mark.parametrize("door", ["query", "query of one prompt"])
+def test_every_prompt_of_a_query_is_measured_while_it_runs(
+    lab: Lab, tmp_path: Path, door: str
+) -> None:
+    """By its cost: no option of the CLI decides whether the limit holds."""
+
     async def main() -> tuple[Outcome[Any], int]:
         async with ScriptedModel(looking(lab)) as model:
-            outcome = await spend(lab, lab.cli(model), "query")
+            changed = sabotaged_cli(tmp_path / "claude", lab.cli_path, NO_BUDGET)
+            outcome = await spend(lab, lab.cli(model, cli_path=changed), door)
             return outcome, len(model.requests)
 
     outcome, calls = run(main)
@@ -284,6 +320,7 @@ def test_every_prompt_of_a_query_is_measured_while_it_runs(lab: Lab) -> None:
 # ------------------------------------------------------------------------- what a result counts
 
 
+@pytest.mark.both_clis
 def test_a_model_call_that_was_cut_off_belongs_to_the_turn_that_was_interrupted(lab: Lab) -> None:
     """Newer CLIs count what the model had written. Older ones count nothing."""
 

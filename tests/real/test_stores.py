@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.limits import SetLimits
 from tests.support.processes import run, until
 from tests.support.store_failures import (
     Machine,
@@ -20,8 +20,7 @@ from tests.support.stores import KINDS, open_place
 
 import bridle
 from bridle import SessionInUseError, SessionNotFoundError
-from bridle._shell import store_session, store_writer
-from bridle._store import Entry, SessionKey
+from bridle._records.session_store import Entry, SessionKey
 from bridle.events import SdkWarning
 from bridle.sessions import MemoryStore
 from bridle.testing import ScriptedModel, text, tool_use
@@ -57,6 +56,7 @@ def history(model: ScriptedModel, prompt: str) -> str:
     return str([one for one in model.requests if prompt in str(one.messages[-2:])][-1].messages)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_conversation_continues_with_another_home_and_directory(
     lab: Lab, kind: str, request: pytest.FixtureRequest, tmp_path: Path
@@ -91,6 +91,7 @@ def test_a_conversation_continues_with_another_home_and_directory(
     run(main)
 
 
+@pytest.mark.longer
 def test_a_query_on_the_first_machine_has_what_the_second_one_added(lab: Lab) -> None:
     async def main() -> None:
         store = MemoryStore()
@@ -138,6 +139,7 @@ def test_the_store_gets_subagents_and_what_the_cli_saves_at_its_end(lab: Lab) ->
     run(main)
 
 
+@pytest.mark.longer
 def test_a_fork_is_a_session_of_its_own_in_the_store(lab: Lab) -> None:
     async def main() -> None:
         store = MemoryStore()
@@ -161,6 +163,7 @@ def test_a_fork_is_a_session_of_its_own_in_the_store(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_the_last_conversation_is_continued_from_the_store(lab: Lab) -> None:
     async def main() -> None:
         store = MemoryStore()
@@ -175,6 +178,7 @@ def test_the_last_conversation_is_continued_from_the_store(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_a_conversation_that_began_without_a_store_moves_into_it(lab: Lab) -> None:
     async def main() -> None:
         store = MemoryStore()
@@ -191,6 +195,7 @@ def test_a_conversation_that_began_without_a_store_moves_into_it(lab: Lab) -> No
     run(main)
 
 
+@pytest.mark.longer
 def test_a_conversation_with_a_damaged_line_resumes_from_the_store_as_from_its_file(
     lab: Lab,
 ) -> None:
@@ -239,6 +244,7 @@ def test_a_session_that_is_nowhere_is_not_found(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_a_session_that_runs_cannot_be_resumed(lab: Lab) -> None:
     """On another machine by its lease, on the same machine by its lock, also without a store."""
 
@@ -260,6 +266,7 @@ def test_a_session_that_runs_cannot_be_resumed(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_a_session_is_locked_when_its_id_is_known(lab: Lab) -> None:
     """Without a store, only the CLI knows which session it continues, or its id after /clear."""
 
@@ -282,6 +289,7 @@ def test_a_session_is_locked_when_its_id_is_known(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_what_a_killed_cli_had_saved_is_in_the_store(lab: Lab) -> None:
     """The private file of a resumed session is removed, so the store has to have everything."""
 
@@ -305,9 +313,10 @@ def test_what_a_killed_cli_had_saved_is_in_the_store(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("short_waits")
 @pytest.mark.parametrize("cli_path", ["newest"], indirect=True)
-def test_a_store_that_fails_in_the_middle_of_a_turn_harms_nothing(lab: Lab, state: Path) -> None:
+def test_a_turn_continues_if_its_store_fails(lab: Lab, state: Path) -> None:
     class Flaky(MemoryStore):
         ends_with_program = False  # it has a spool file
         is_down = False
@@ -345,12 +354,12 @@ def test_a_store_that_fails_in_the_middle_of_a_turn_harms_nothing(lab: Lab, stat
 
 
 @pytest.fixture
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_waits(set_limits: SetLimits) -> None:
     """Use the spool file after moments, not after seconds."""
-    monkeypatch.setattr(store_writer, "APPEND_TIMEOUT", 0.5)
-    monkeypatch.setattr(store_writer, "MAX_FAILING", 0.2)
+    set_limits(append=0.5, append_outage=0.2)
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("short_waits")
 @pytest.mark.parametrize(
     ("cli_path", "kind", "failure"),
@@ -387,6 +396,7 @@ def test_a_server_that_is_away_in_the_middle_of_a_turn_misses_nothing(
     run(main)
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("short_waits")
 @pytest.mark.parametrize(
     ("cli_path", "kind"), [("newest", "redis"), ("2.1.197", "postgres")], indirect=["cli_path"]
@@ -397,9 +407,9 @@ def test_a_server_that_is_killed_for_good_does_not_harm_the_session(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     state: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    set_limits: SetLimits,
 ) -> None:
-    monkeypatch.setattr(store_session, "CLOSE_TIMEOUT", 0.5)
+    set_limits(closing_store=0.5)
     server: Server = request.getfixturevalue(f"{kind}_server")
     place = open_place(kind, request, tmp_path)
 
@@ -425,9 +435,9 @@ def test_a_server_that_is_killed_for_good_does_not_harm_the_session(
 @pytest.mark.usefixtures("short_waits")
 @pytest.mark.parametrize("cli_path", ["newest"], indirect=True)
 def test_a_store_that_fails_for_good_leaves_the_session_and_the_spool(
-    lab: Lab, state: Path, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, state: Path, set_limits: SetLimits
 ) -> None:
-    monkeypatch.setattr(store_session, "CLOSE_TIMEOUT", 0.5)
+    set_limits(closing_store=0.5)
 
     class Broken(MemoryStore):
         ends_with_program = False  # it has a spool file
@@ -439,15 +449,12 @@ def test_a_store_that_fails_for_good_leaves_the_session_and_the_spool(
         warnings: list[SdkWarning] = []
         async with ScriptedModel([[text("one")]]) as model:
             machine = Machine(lab, model, "a")
-            loop = asyncio.get_running_loop()
             session = await bridle.start_session(
                 **machine.options, store=Broken(), on_warning=warnings.append
             )
             turn = await session.send_user_message("first prompt")
             assert (await turn.outcome()).text == "one"
-            before = loop.time()
             await session.aclose()
-            assert loop.time() - before < 15.0
         assert has_spooled(warnings)
         assert spools(state) == ["journal", "transcript"]
         for spool in state.rglob("*.jsonl"):

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.processes import run
+from tests.support.processes import LIMIT, run
 
 import bridle
 from bridle import AssistantMessage, Message, Outcome, ResultMessage
-from bridle.messages import LiveTask, TaskStartedMessage, UnknownMessage, UnknownSystemMessage
+from bridle.messages import (
+    LiveTask,
+    TaskStartedMessage,
+    TaskUpdatedMessage,
+    UnknownMessage,
+    UnknownSystemMessage,
+)
 from bridle.outcomes import SessionUsage
 from bridle.testing import ModelRequest, Reply, ScriptedModel, text, tool_use
 
@@ -68,6 +75,7 @@ async def watch(lab: Lab, model: ScriptedModel, **options: Any) -> Seen:
         return messages, tasks, session.usage, await turn
 
 
+@pytest.mark.both_clis
 def test_parallel_and_nested_subagents_have_their_paths(lab: Lab) -> None:
     async def main() -> Seen:
         async with ScriptedModel(family) as model:
@@ -105,6 +113,7 @@ def test_parallel_and_nested_subagents_have_their_paths(lab: Lab) -> None:
     assert said == expected
 
 
+@pytest.mark.longer
 def test_running_subagents_are_listed_until_they_end(lab: Lab) -> None:
     async def main() -> Seen:
         async with ScriptedModel(family) as model:
@@ -121,6 +130,7 @@ def test_running_subagents_are_listed_until_they_end(lab: Lab) -> None:
     assert tasks[results[0]] == []
 
 
+@pytest.mark.longer
 def test_the_usage_of_a_session_includes_subagents(lab: Lab) -> None:
     async def main() -> tuple[Seen, SessionUsage, int]:
         async with ScriptedModel(family) as model:
@@ -160,7 +170,7 @@ def test_a_background_shell_is_listed_until_it_ends(lab: Lab) -> None:
                 running = session.tasks.list()
                 gate.touch()
                 results = 0
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(LIMIT):
                     async for message in messages:
                         results += isinstance(message, ResultMessage)
                         if results == 2:
@@ -174,19 +184,26 @@ def test_a_background_shell_is_listed_until_it_ends(lab: Lab) -> None:
     assert (total or 0) > (cost or 0) > 0
 
 
+@pytest.mark.longer
 def test_callbacks_of_a_background_subagent_get_the_deps_of_its_own_prompt(lab: Lab) -> None:
-    """Another prompt runs when the subagent calls its tool."""
+    """Another prompt runs when the subagent calls its tool, and before the turn about its end."""
     sender: ContextVar[str] = ContextVar("sender", default="none")
     seen: list[tuple[str, str, str]] = []
+    b_runs, b_has_its_answer, subagent_ended = (threading.Event() for _ in range(3))
 
     def play(request: ModelRequest) -> Reply:
         last = str(request.messages[-1])
         if request.agent_id is not None:
             if "tool_result" in last:
-                return Reply(blocks=(text("done"),))
-            return Reply(blocks=(tool_use("mcp__tools__who"),), hold=True)
+                return Reply(blocks=(text("done"),), hold=b_has_its_answer)
+            return Reply(blocks=(tool_use("mcp__tools__who"),), hold=b_runs)
         if "tool_result" in last:
-            return Reply(blocks=(text("done"),))
+            if not b_runs.is_set() or subagent_ended.is_set():
+                return Reply(blocks=(text("done"),))
+            b_has_its_answer.set()
+            return Reply(blocks=(text("done"),), hold=subagent_ended)
+        if "<task-notification>" in last:
+            return Reply(blocks=(tool_use("mcp__tools__who"),))
         if "PROMPT_B" in last:
             return Reply(blocks=(tool_use("mcp__tools__meet"),))
         start = {"description": "x", "prompt": "<x>", "subagent_type": KIND}
@@ -204,7 +221,7 @@ def test_callbacks_of_a_background_subagent_get_the_deps_of_its_own_prompt(lab: 
         async def meet(context: bridle.ToolContext) -> str:
             """Wait until the subagent has called its tool."""
             seen.append(("meet", context.deps, sender.get()))
-            model.release()
+            b_runs.set()
             await met.wait()
             return "done"
 
@@ -216,12 +233,18 @@ def test_callbacks_of_a_background_subagent_get_the_deps_of_its_own_prompt(lab: 
             async with bridle.Agent(
                 cli=cli, sdk=lab.sdk, tools=[who, meet], on_pre_tool_use=hook
             ).session() as session:
-                for name in ("A", "B"):
-                    sender.set(name)
-                    turn = await session.send_user_message(f"PROMPT_{name}", deps=name)
-                    await turn
-                    if name == "A":
-                        await model.wait_for_hold()
+                messages = session.messages()
+                sender.set("A")
+                await (await session.send_user_message("PROMPT_A", deps="A"))
+                await model.wait_for_hold()
+                sender.set("B")
+                turn = await session.send_user_message("PROMPT_B", deps="B")
+                async for message in messages:
+                    if isinstance(message, TaskUpdatedMessage) and "end_time" in message.patch:
+                        subagent_ended.set()
+                    if isinstance(message, ResultMessage) and message.origin is not None:
+                        break
+                await turn
 
     run(main)
     assert seen == [
@@ -229,5 +252,7 @@ def test_callbacks_of_a_background_subagent_get_the_deps_of_its_own_prompt(lab: 
         ("mcp__tools__meet", "B", "B"),
         ("meet", "B", "B"),
         ("mcp__tools__who", "A", "A"),
+        ("who", "A", "A"),
+        ("mcp__tools__who", "A", "A"),  # in the turn about the end of the subagent
         ("who", "A", "A"),
     ]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tests.real.conftest import Lab
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("key", [None, "user-7"])
 def test_the_next_prompt_after_a_kill_does_not_wait_for_the_lease(
     lab: Lab, key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -89,6 +89,7 @@ def test_a_raw_mcp_handler_is_called_and_the_model_reads_its_result(lab: Lab) ->
     assert calls == [{"a": 40, "b": 2}]
 
 
+@pytest.mark.longer
 def test_functions_are_tools_of_the_model_with_their_arguments_checked(lab: Lab) -> None:
     """R425, R438, C46."""
     contexts: list[ToolContext] = []
@@ -131,6 +132,7 @@ def test_functions_are_tools_of_the_model_with_their_arguments_checked(lab: Lab)
     run(main)
 
 
+@pytest.mark.longer
 def test_a_result_that_is_marked_as_an_error_is_one_for_the_model(lab: Lab) -> None:
     @tool
     def missing(key: str) -> Json:
@@ -190,6 +192,7 @@ def test_calls_of_one_message_overlap_only_if_the_tool_is_read_only(
     run(main)
 
 
+@pytest.mark.longer
 def test_an_interrupt_reaches_a_tool_that_is_still_at_work(lab: Lab) -> None:
     """R439."""
 
@@ -222,6 +225,7 @@ def test_an_interrupt_reaches_a_tool_that_is_still_at_work(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_the_tools_of_a_server_are_in_the_first_request_of_the_model(lab: Lab) -> None:
     """A newer CLI hides the tools of MCP servers behind its tool search unless a tool objects."""
 
@@ -251,6 +255,7 @@ def test_the_tools_of_a_server_are_in_the_first_request_of_the_model(lab: Lab) -
     run(main)
 
 
+@pytest.mark.longer
 def test_a_large_result_reaches_the_model_whole_if_its_tool_says_so(lab: Lab) -> None:
     size = 300_000
 
@@ -280,6 +285,7 @@ def test_a_large_result_reaches_the_model_whole_if_its_tool_says_so(lab: Lab) ->
     run(main)
 
 
+@pytest.mark.longer
 def test_arguments_of_a_plain_tool_are_validated_in_its_thread(lab: Lab) -> None:
     """The model reads the message of a validator that refuses, and the loop goes on meanwhile."""
     threads: list[threading.Thread] = []
@@ -338,6 +344,7 @@ def mcp_methods(recording: Path) -> dict[str, list[str]]:
     return methods
 
 
+@pytest.mark.both_clis
 def test_tool_servers_need_no_handshake_on_a_cli_that_takes_manifests(
     lab: Lab, tmp_path: Path
 ) -> None:
@@ -411,6 +418,7 @@ def allow_by_hook(context: object) -> HookOutput:
     return HookOutput(permission_decision="allow")
 
 
+@pytest.mark.longer(after=2)
 @pytest.mark.parametrize(
     ("options", "callbacks"),
     [
@@ -495,6 +503,7 @@ def test_a_tool_that_must_be_asked_about_is_denied_if_no_callback_answers(lab: L
     assert paid == []
 
 
+@pytest.mark.longer
 def test_the_cli_asks_before_a_tool_of_a_server_that_was_added_later(lab: Lab) -> None:
     """The rules of the settings stay in force."""
     asked: list[str] = []
@@ -538,6 +547,7 @@ def test_the_cli_asks_before_a_tool_of_a_server_that_was_added_later(lab: Lab) -
     assert asked == ["mcp__bank__pay", "mcp__late__pay", "mcp__last__pay", "Bash"]
 
 
+@pytest.mark.longer(after=2)
 @pytest.mark.parametrize("order", ["apply, add", "add, apply", "apply, add, remove", "raw, add"])
 def test_rules_of_the_program_and_of_a_server_added_later_are_both_in_force(
     lab: Lab, order: str
@@ -590,6 +600,7 @@ def test_rules_of_the_program_and_of_a_server_added_later_are_both_in_force(
     assert paid == []
 
 
+@pytest.mark.both_clis
 def test_an_invalid_setting_does_not_switch_off_the_rules_of_a_server_added_later(
     lab: Lab,
 ) -> None:

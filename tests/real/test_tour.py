@@ -54,6 +54,7 @@ def write(lab: Lab, content: str, name: str = "note.txt") -> Block:
 # ---------------------------------------------------------------- hooks and permissions
 
 
+@pytest.mark.longer
 @pytest.mark.requirement("S092")
 def test_a_hook_sees_a_tool_call_and_changes_what_really_runs(lab: Lab) -> None:
     """R425, R438."""
@@ -87,6 +88,7 @@ def test_a_hook_sees_a_tool_call_and_changes_what_really_runs(lab: Lab) -> None:
     assert (lab.work / "note.txt").read_text("utf-8") == "from the hook"
 
 
+@pytest.mark.longer
 @pytest.mark.requirement("S102")
 def test_a_denied_write_leaves_no_file_and_the_model_reads_why(lab: Lab) -> None:
     """R438, R439."""
@@ -111,7 +113,7 @@ def test_a_denied_write_leaves_no_file_and_the_model_reads_why(lab: Lab) -> None
 
 
 @pytest.mark.requirement("S094")
-def test_thinking_and_text_arrive_whole_and_in_pieces(lab: Lab) -> None:
+def test_thinking_and_text_arrive_whole_and_as_deltas(lab: Lab) -> None:
     """R379, R380, C38."""
 
     async def main() -> None:
@@ -154,6 +156,7 @@ def test_thinking_and_text_arrive_whole_and_in_pieces(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer(after=1)
 @pytest.mark.parametrize("partial", [True, False], ids=["partial", "whole"])
 def test_the_text_of_a_turn_is_streamed_without_repetition(lab: Lab, partial: bool) -> None:
     async def main() -> None:
@@ -171,6 +174,7 @@ def test_the_text_of_a_turn_is_streamed_without_repetition(lab: Lab, partial: bo
     run(main)
 
 
+@pytest.mark.longer(after=1)
 @pytest.mark.parametrize("partial", [True, False], ids=["partial", "whole"])
 def test_texts_around_a_tool_call_are_separated_by_a_blank_line(lab: Lab, partial: bool) -> None:
     async def main() -> None:
@@ -191,6 +195,7 @@ def test_texts_around_a_tool_call_are_separated_by_a_blank_line(lab: Lab, partia
 # ---------------------------------------------------------------- operations
 
 
+@pytest.mark.longer
 def test_another_model_is_asked_from_the_next_request_on(lab: Lab) -> None:
     """R351, R425, C37."""
 
@@ -213,6 +218,7 @@ def test_another_model_is_asked_from_the_next_request_on(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_another_permission_mode_counts_for_the_next_tool(lab: Lab) -> None:
     """R010, R012, R425: and everything of it comes in one stream, in order."""
     asked: list[str] = []
@@ -281,6 +287,7 @@ def test_an_interrupt_ends_a_slow_answer_and_the_next_turn_works(lab: Lab) -> No
     run(main)
 
 
+@pytest.mark.longer
 def test_files_are_put_back_to_how_they_were_at_a_prompt(lab: Lab) -> None:
     """R403, C34."""
     note = lab.work / "note.txt"
@@ -323,6 +330,7 @@ def test_files_are_put_back_to_how_they_were_at_a_prompt(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_the_id_of_a_conversation_is_none_until_the_cli_says_which_goes_on(lab: Lab) -> None:
     async def main() -> None:
         async with ScriptedModel([[text("one")], [text("two")]]) as model:
@@ -339,6 +347,7 @@ def test_the_id_of_a_conversation_is_none_until_the_cli_says_which_goes_on(lab: 
     run(main)
 
 
+@pytest.mark.longer
 def test_a_file_that_was_edited_is_put_back_prompt_by_prompt(lab: Lab) -> None:
     """R403: Edit is covered as Write is, and each prompt has its own checkpoint."""
     note = lab.work / "note.txt"
@@ -376,6 +385,7 @@ def test_a_file_that_was_edited_is_put_back_prompt_by_prompt(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_files_cannot_be_put_back_where_checkpoints_were_not_asked_for(lab: Lab) -> None:
     async def main() -> None:
         async with (
@@ -393,6 +403,7 @@ def test_files_cannot_be_put_back_where_checkpoints_were_not_asked_for(lab: Lab)
     run(main)
 
 
+@pytest.mark.longer
 def test_operations_issued_before_the_session_is_ready_wait_for_it(lab: Lab) -> None:
     """R251, C29."""
 
@@ -419,6 +430,7 @@ def is_about(request: ModelRequest, words: str) -> bool:
     return words in str(request.messages[-1]["content"])
 
 
+@pytest.mark.longer
 def test_the_turns_of_background_agents_do_not_shift_answers(lab: Lab) -> None:
     agent_may_end = threading.Event()
 
@@ -454,6 +466,7 @@ def test_the_turns_of_background_agents_do_not_shift_answers(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.both_clis
 def test_an_agent_runs_in_the_background_only_where_the_cli_puts_it_there(lab: Lab) -> None:
     def model_says(request: ModelRequest) -> list[Block]:
         if request.agent_id is not None:
@@ -491,7 +504,8 @@ async def forward_results(session: Session, results: asyncio.Queue[ResultMessage
             results.put_nowait(message)
 
 
-def test_three_prompts_at_once_get_an_outcome_each_and_are_paid_for_once(lab: Lab) -> None:
+@pytest.mark.longer
+def test_three_prompts_at_once_get_an_outcome_each_and_are_counted_once(lab: Lab) -> None:
     async def main() -> None:
         first = Reply(blocks=(text("to the first"),), hold=True)
         async with (

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.real.conftest import Lab
+from tests.support.processes import until
 from tests.support.turn_lines import joined
 
 from bridle import (
@@ -141,6 +142,7 @@ def said(words: str, path: str = "") -> Told:
     return [("TextDelta", path, words), ("BlockEnded", path, "text")]
 
 
+@pytest.mark.longer
 @pytest.mark.requirement("S118")
 def test_text_thinking_and_tools(lab: Lab) -> None:
     script = [
@@ -176,6 +178,7 @@ def with_subagent(request: ModelRequest) -> Answer:
     return [text("I ask."), tool_use("Task", **AGENT)]
 
 
+@pytest.mark.longer
 def test_a_subagent(lab: Lab) -> None:
     assert play(lab, lambda: with_subagent) == [
         *said("I ask."),
@@ -193,6 +196,7 @@ def test_a_subagent(lab: Lab) -> None:
     ]
 
 
+@pytest.mark.longer
 def test_parallel_subagents_have_their_own_paths(lab: Lab) -> None:
     def player(request: ModelRequest) -> Answer:
         first = str(request.messages[0])
@@ -217,6 +221,7 @@ def test_parallel_subagents_have_their_own_paths(lab: Lab) -> None:
         ]
 
 
+@pytest.mark.longer
 def test_a_retry(lab: Lab) -> None:
     assert play(lab, lambda: [error(529), [text("Done.")]], retries=2) == [
         ("RetryScheduled", "", 1, 529, "overloaded"),
@@ -225,6 +230,7 @@ def test_a_retry(lab: Lab) -> None:
     ]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("first", [(), (thinking("hm"),)], ids=["text", "thinking first"])
 def test_an_answer_whose_stream_broke_off_counts_once(lab: Lab, first: tuple[Any, ...]) -> None:
     words = text("one two three", chunks=["one ", "two ", "three"])
@@ -237,6 +243,7 @@ def test_an_answer_whose_stream_broke_off_counts_once(lab: Lab, first: tuple[Any
     ]
 
 
+@pytest.mark.longer
 def test_an_interrupted_answer(lab: Lab) -> None:
     """The model has written one block, and pauses before the next one."""
 
@@ -253,6 +260,7 @@ def test_an_interrupted_answer(lab: Lab) -> None:
     ]
 
 
+@pytest.mark.longer
 def test_an_interrupted_subagent(lab: Lab) -> None:
     def sleeping(request: ModelRequest) -> Answer:
         if "ALPHA" in str(request.messages[0]):
@@ -260,8 +268,7 @@ def test_an_interrupted_subagent(lab: Lab) -> None:
         return [tool_use("Task", **AGENT)]
 
     async def act(turn: Turn, _: ScriptedModel) -> None:
-        while not (lab.work / "started").exists():
-            await asyncio.sleep(0.02)
+        await until(lambda: (lab.work / "started").exists())
         (lab.work / "started").unlink()
         await turn.interrupt()
 
@@ -290,6 +297,7 @@ def with_session(lab: Lab, script: Script, body: Callable[[Session, ScriptedMode
     asyncio.run(main())
 
 
+@pytest.mark.longer
 def test_a_queued_turn_is_cancelled_and_the_running_one_goes_on(lab: Lab) -> None:
     async def body(session: Session, model: ScriptedModel) -> None:
         first = await session.send_user_message("first")
@@ -343,6 +351,7 @@ def test_a_turn_that_was_just_sent_is_ended(lab: Lab) -> None:
     with_session(lab, [Reply(blocks=(text("one"),), hold=True)], body)
 
 
+@pytest.mark.longer
 def test_the_blocking_twins(lab: Lab) -> None:
     held = Reply(blocks=(text("one two", ["one ", "two"]),), hold=True, hold_after=4)
     with (

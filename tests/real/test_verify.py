@@ -8,9 +8,9 @@ import pytest
 from tests.real.conftest import Lab
 from tests.support.sabotaged_cli import sabotaged_cli
 
-from bridle._core.versions import TESTED, parse_version
-from bridle.testing._verify.promises import FIRST
-from bridle.testing._verify.runner import run_all
+from bridle._engine.versions import TESTED, parse_version
+from bridle.testing._verify._running.runner import run_all
+from bridle.testing._verify.promises import FIRST, all_checks
 
 NO_HOOKS = """
 def to_cli(frame):
@@ -49,6 +49,7 @@ def from_cli(frame):
     reply = frame.get("response", {}).get("response") or {}
     if isinstance(reply.get("session"), dict):
         reply["session"].pop("total_cost_usd", None)
+        time.sleep(0.5)  # so that the calls already made have passed the limit
     return [frame]
 """
 OTHER_COST_WORDS = """
@@ -198,6 +199,7 @@ BREAKAGES = {
     "interrupt.permission": NO_INTERRUPT,
     "interrupt.queued": NO_INTERRUPT,
     "limit.usd": NO_COST,
+    "limit.usd_query": NO_COST,
     "limit.cost_readable": NO_COST,
     "limit.turns": NO_INTERRUPT,
     "limit.total": NO_INTERRUPT,
@@ -239,6 +241,7 @@ KEPT_BY_BRIDLE = {
 """Promises that Bridle keeps alone: no word of the CLI can break them."""
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("cli_path", ["newest"], indirect=True)
 @pytest.mark.parametrize("id", BREAKAGES)
 def test_a_promise_is_named_as_broken_on_a_cli_that_breaks_it(
@@ -250,10 +253,12 @@ def test_a_promise_is_named_as_broken_on_a_cli_that_breaks_it(
 
 
 def test_all_promises_hold(lab: Lab) -> None:
-    verification = run_all(lab.cli_path)
-    assert [one for one in verification.promises if not one.held] == []
+    found = run_all(lab.cli_path).promises
+    assert [one.id for one in found] == [*all_checks(), "process.nothing_left"]
+    assert [one for one in found if not one.held] == []
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("id", "breakage", "state"),
     [
@@ -272,6 +277,84 @@ def test_a_promise_is_broken_only_by_the_words_and_fields_it_depends_on(
     assert (promise.id, promise.state) == (id, state), promise
 
 
+NO_STATES = """
+def without_states(frame):
+    return [] if frame.get("type") == "command_lifecycle" else [frame]
+"""
+NO_UUIDS = """
+def without_uuids(frame):
+    frame.pop("user_message_uuid", None)
+    frame.pop("user_message_uuids", None)
+    return [frame]
+"""
+NO_ECHOES = """
+def without_echoes(frame):
+    return [] if frame.get("isReplay") else [frame]
+"""
+HIDES = """
+hidden = {name: hide for name, hide in globals().items() if name.startswith("without_")}
+def from_cli(frame):
+    frames = [frame]
+    for hide in hidden.values():
+        frames = [kept for one in frames for kept in hide(one)]
+    return frames
+"""
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize("cli_path", ["newest"], indirect=True)
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ([NO_STATES], "held"),
+        ([NO_UUIDS], "held"),
+        ([NO_ECHOES], "held"),
+        ([NO_STATES, NO_UUIDS, NO_ECHOES], "broken"),
+    ],
+    ids=["states", "uuids", "echoes", "all"],
+)
+def test_merged_prompts_are_known_by_each_of_three_ways_to_name_them(
+    lab: Lab, tmp_path: Path, changes: list[str], state: str
+) -> None:
+    changed = sabotaged_cli(tmp_path / "claude", lab.cli_path, "".join([*changes, HIDES]))
+    [promise] = run_all(changed, only=["turn.merged"], timeout=12.0).promises
+    assert (promise.id, promise.state) == ("turn.merged", state), promise
+
+
+SLOW_AT_FIRST = """
+delays = [2.5]
+def to_cli(frame):
+    if frame.get("type") == "user" and delays:
+        time.sleep(delays.pop())
+    return [frame]
+"""
+
+
+@pytest.mark.parametrize("cli_path", ["newest"], indirect=True)
+def test_a_busy_machine_breaks_no_limit(lab: Lab, tmp_path: Path) -> None:
+    """The limit is reached before the CLI has read the prompt."""
+    slow = sabotaged_cli(tmp_path / "claude", lab.cli_path, SLOW_AT_FIRST)
+    [promise] = run_all(slow, only=["limit.total"]).promises
+    assert promise.held, promise
+
+
+OLD_VERSION = """
+if "--version" in sys.argv:
+    print("2.0.0 (Claude Code)")
+    sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize("cli_path", ["newest"], indirect=True)
+def test_a_feature_that_a_cli_is_known_not_to_have_is_not_tried(lab: Lab, tmp_path: Path) -> None:
+    old = sabotaged_cli(tmp_path / "claude", lab.cli_path, OLD_VERSION)
+    told, tried = run_all(old, only=["approval.allow", "guard.block"]).promises[::-1]
+    assert (told.id, told.state, told.seconds) == ("approval.allow", "unsupported", 0.0)
+    assert told.observed == "not in this CLI (known from 2.1.197 on): not tried"
+    assert (tried.id, tried.state) == ("guard.block", "held")
+
+
+@pytest.mark.pinned
 @pytest.mark.parametrize("cli_path", ["newest"], indirect=True)
 def test_the_newest_tested_version_is_the_installed_one(lab: Lab) -> None:
     found = run_all(lab.cli_path, only=[FIRST]).cli_version

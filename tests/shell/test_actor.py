@@ -11,11 +11,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
+from tests.support.limits import SetLimits
+from tests.support.processes import LIMIT, until
 
 import bridle
 from bridle import BidirOptions, SdkOptions, Session
-from bridle._core.shutdown import ShutdownStep
-from bridle._shell.transport import Transport, TransportEvents
+from bridle._engine.shutdown import ShutdownStep
+from bridle._process.transport import Transport, TransportEvents
 from bridle.errors import UsageError
 
 Json = dict[str, Any]
@@ -23,7 +25,7 @@ Json = dict[str, Any]
 
 def run(work: Callable[[], Awaitable[Any]]) -> Any:
     async def bounded() -> Any:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT):
             return await work()
 
     return asyncio.run(bounded(), debug=True)
@@ -163,8 +165,7 @@ def test_only_the_event_loop_of_the_session_writes_to_the_process() -> None:
             ask = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {}}
             for number in range(8):
                 puppet.say({"type": "control_request", "request_id": f"q{number}", "request": ask})
-            while len(puppet.written) < 9:
-                await asyncio.sleep(0)
+            await until(lambda: len(puppet.written) >= 9)
 
     run(main)
     assert len(calling) == 8
@@ -288,7 +289,7 @@ def test_a_prompt_that_waits_for_the_start_can_be_withdrawn() -> None:
     run(main)
 
 
-def test_a_listener_whose_error_cannot_be_printed_goes_on_being_told() -> None:
+def test_a_listener_whose_error_cannot_be_printed_still_gets_events() -> None:
     class Unprintable(Exception):
         def __repr__(self) -> str:
             raise RuntimeError("nor this")
@@ -313,7 +314,7 @@ def test_a_listener_whose_error_cannot_be_printed_goes_on_being_told() -> None:
     assert [type(event).__name__ for event in told] == ["SessionReady", "SessionEnded"]
 
 
-def test_whoever_subscribes_too_late_is_told_what_is_missing() -> None:
+def test_a_late_subscription_reports_what_is_missing() -> None:
     async def main() -> None:
         puppet = Puppet()
         talk = session(puppet)
@@ -422,8 +423,7 @@ def test_a_session_that_is_dropped_is_stopped() -> None:
         await talk.connect()
         del talk
         gc.collect()
-        while not puppet.closed:
-            await asyncio.sleep(0)
+        await until(lambda: puppet.closed)
         assert puppet.signals == ["term"]
 
     run(main)
@@ -480,7 +480,7 @@ def test_nothing_is_pending_any_more_when_the_end_returns(way: str) -> None:
     run(main)
 
 
-def test_callbacks_answer_questions_and_their_failures_are_heard(
+def test_callbacks_answer_requests_and_their_failures_are_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """R082, R304, R451, C54: deny on failure, a traceback in the log, a warning for the
@@ -497,6 +497,10 @@ def test_callbacks_answer_questions_and_their_failures_are_heard(
         puppet = Puppet()
         sdk = SdkOptions(on_warning=warnings.append)
         async with session(puppet, sdk, on_can_use_tool=permission):
+
+            async def answered(count: int) -> None:
+                await until(lambda: len(puppet.written) == 1 + count)
+
             for number, command in enumerate(("ls", "rm")):
                 request = {
                     "subtype": "can_use_tool",
@@ -505,12 +509,10 @@ def test_callbacks_answer_questions_and_their_failures_are_heard(
                 }
                 frame = {"type": "control_request", "request_id": f"q{number}", "request": request}
                 puppet.say(frame)
-                while puppet.written[-1].get("response", {}).get("request_id") != f"q{number}":
-                    await asyncio.sleep(0)
+                await answered(number + 1)
             answers = [frame["response"]["response"] for frame in puppet.written[1:]]
             assert [answer["behavior"] for answer in answers] == ["allow", "deny"]
-            while len(warnings) < 2:
-                await asyncio.sleep(0)
+            await until(lambda: len(warnings) >= 2)
 
     with caplog.at_level(logging.ERROR, logger="bridle"):
         run(main)
@@ -523,7 +525,7 @@ def test_callbacks_answer_questions_and_their_failures_are_heard(
     assert "boom" in caplog.text
 
 
-def test_a_hook_that_raises_is_logged_with_its_traceback_told_and_let_pass(
+def test_a_hook_that_raises_is_logged_with_its_traceback_reported_and_ignored(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """R299, R301, C26: it never propagates."""
@@ -539,8 +541,7 @@ def test_a_hook_that_raises_is_logged_with_its_traceback_told_and_let_pass(
             called = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {}}
             request = {"subtype": "hook_callback", "callback_id": "hook_0", "input": called}
             puppet.say({"type": "control_request", "request_id": "q", "request": request})
-            while len(warnings) < 2 or len(puppet.written) < 2:
-                await asyncio.sleep(0)
+            await until(lambda: len(warnings) >= 2 and len(puppet.written) >= 2)
             assert puppet.written[1]["response"]["response"] == {"continue": True}
             assert talk.alive
 
@@ -565,8 +566,7 @@ def test_events_reach_their_listener_in_order() -> None:
         puppet = Puppet()
         async with session(puppet, on_event=listener):
             pass
-        while len(heard) < 2:
-            await asyncio.sleep(0)
+        await until(lambda: len(heard) >= 2)
 
     run(main)
     assert heard == ["SessionReady", "SessionEnded"]
@@ -625,13 +625,12 @@ def test_a_start_that_fails_in_its_own_way_leaves_nothing_and_does_not_hang(
     run(main)
 
 
-def test_a_process_that_cannot_be_killed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_be_killed_is_given_up(set_limits: SetLimits) -> None:
     class Immortal(Puppet):
         def terminate(self) -> None:
             self.signals.append("term")
 
-    monkeypatch.setattr("bridle._shell.actor._UNKILLABLE", 0.01)
-    monkeypatch.setattr("bridle._core.shutdown.HOLD", dict.fromkeys(ShutdownStep, 0.01))
+    set_limits(unkillable_process=0.01, shutdown_steps=dict.fromkeys(ShutdownStep, 0.01))
     puppet = Immortal()
 
     async def main() -> None:

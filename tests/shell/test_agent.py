@@ -11,6 +11,7 @@ import pickle
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,9 @@ from bridle import (
     ToolServer,
     sync,
 )
-from bridle._doors.run import Run
-from bridle._doors.run_many import RunMany
-from bridle._shell.preflight import settle_keywords
+from bridle._session.preflight import settle_keywords
+from bridle._session.run import Run
+from bridle._session.run_many import RunMany
 from bridle.agent import RunProgress
 from bridle.errors import StartFailedError, UsageError
 from bridle.testing import FakeCli
@@ -101,6 +102,37 @@ def test_its_twin_does_the_same_and_blocks(agent: Agent[Any]) -> None:
     pairs = {prompt: outcome.text for prompt, outcome in twin.run_many(["a", "b"])}
     assert pairs == {"a": "You said: a", "b": "You said: b"}
     assert twin.replace(model="sonnet").options.cli.model == "sonnet"
+
+
+class Name(str):
+    """A text of a class of the user."""
+
+    __slots__ = ()
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+@pytest.mark.parametrize("prompt", [Name("red"), Colour.RED], ids=["subclass", "enum"])
+def test_a_prompt_may_be_a_text_of_another_class(agent: Agent[Any], prompt: str) -> None:
+    said = "You said: red"
+
+    async def main() -> None:
+        assert (await agent.run(prompt)).text == said
+        for given in (prompt, [prompt]):
+            messages = [message async for message in agent.query(given)]
+            assert [one.result for one in messages if isinstance(one, ResultMessage)] == [said]
+        async with agent.session(prompt=prompt) as session:
+            results = (one async for one in session.messages() if isinstance(one, ResultMessage))
+            assert (await anext(results)).result == said
+            assert (await (await session.send_user_message(prompt))).text == said
+        assert [outcome.text async for _, outcome in agent.run_many([prompt])] == [said]
+        async with agent.pool(size=1) as pool:
+            assert (await pool.run(prompt)).text == said
+
+    run(main)
+    assert agent.sync.run(prompt).text == said
 
 
 def test_the_doors_take_options_by_name(cli: FakeCli) -> None:

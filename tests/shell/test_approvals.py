@@ -25,8 +25,10 @@ from bridle import (
     UnsupportedCliVersionError,
     tool,
 )
-from bridle._core.launch import Launch, ResumedCall, plan_session, secrets
-from bridle._shell.resuming import (
+from bridle._process.launch.plan import Launch, ResumedCall, plan_session, secrets
+from bridle.errors import UsageError
+from bridle.outcomes import Outcome, OutcomeReason
+from bridle.sessions._waiting_calls import (
     check_waiting,
     conversation_of,
     decision_about,
@@ -34,8 +36,6 @@ from bridle._shell.resuming import (
     stamped,
     waiting_in_file,
 )
-from bridle.errors import UsageError
-from bridle.outcomes import Outcome, OutcomeReason
 from bridle.testing import FakeCli
 
 PENDING = PendingApproval(
@@ -73,6 +73,7 @@ def test_a_cli_that_cannot_resume_calls_is_refused_before_it_starts(twin: bool) 
         ({"permission_prompts": "none"}, "permission_prompts"),
         ({"permission_prompts": "cli"}, "permission_prompts"),
         ({"permission_prompt_tool_name": "mcp__x__ask"}, "permission_prompt_tool_name"),
+        ({"no_session_persistence": True}, "no_session_persistence"),
     ],
 )
 def test_options_with_which_the_decision_has_no_effect_are_refused(
@@ -212,6 +213,12 @@ LOOKS_ALIKE = assistant("a2", "d1", {"type": "tool_use", "input": {"type": "hook
         ((CALLED, DEFERRED), True),
         ((CALLED, DEFERRED, LOOKS_ALIKE), True),
         ((CALLED, DEFERRED, b"not json hook_deferred_tool"), True),
+        # The CLI runs it although a prompt followed.
+        ((CALLED, DEFERRED, user("p2", "d1", "more"), assistant("a3", "p2")), True),
+        ((CALLED, DEFERRED, user("n1", "d1", "x", origin={"kind": "task-notification"})), True),
+        # An API request, as newer CLIs save it.
+        ((CALLED, DEFERRED, b'{"x":[{"tool_use_id":"toolu_1"}]}'), False),
+        ((CALLED, DEFERRED, b'{"x":[{"tool_use_id":"toolu_10"}]}'), True),
         ((CALLED, DEFERRED, user("r1", "a1", result("toolu_1")), LOOKS_ALIKE), False),
         ((CALLED, LOOKS_ALIKE), False),
         ((CALLED,), False),
@@ -258,3 +265,11 @@ def test_a_record_that_was_changed_is_refused(change: dict[str, Any]) -> None:
     waiting = structs.replace(PENDING, cwd="/work")
     with pytest.raises(OptionsError, match=next(iter(change))):
         check_waiting(structs.replace(waiting, **change), waiting)
+
+
+@pytest.mark.parametrize("given", [1.0, True, "1", object()])
+def test_an_input_is_compared_as_json(given: object) -> None:
+    waiting = structs.replace(PENDING, tool_input={"order": 1, "of": 2})
+    check_waiting(structs.replace(PENDING, tool_input={"of": 2, "order": 1}), waiting)
+    with pytest.raises(OptionsError, match="tool_input"):
+        check_waiting(structs.replace(PENDING, tool_input={"of": 2, "order": given}), waiting)

@@ -6,30 +6,23 @@ import asyncio
 import contextvars
 import functools
 import threading
-from collections.abc import Awaitable, Callable
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock, Mock
 
 import pytest
+from tests.support.processes import run, until
+from tests.support.steps import ReplaceSteps
 from tests.support.values import Lazy
 
 from bridle import CanUseToolContext, Hook
-from bridle._core.actions import Call, CallKind
-from bridle._core.incoming.mcp_messages import McpMessage
-from bridle._shell.callbacks import Callbacks, Notifier, is_async
-from bridle._shell.lanes import MAX_ABANDONED, MAX_THREADS
-from bridle._shell.senders import Sender
-from bridle._shell.workers import WORKERS, Worker, Workers
+from bridle._callbacks.call_limits import MAX_ABANDONED, MAX_THREADS
+from bridle._callbacks.callbacks import Callbacks, Notifier, is_async
+from bridle._callbacks.prompt_contexts import Sender
+from bridle._engine.actions import Call, CallKind
+from bridle._engine.incoming.mcp.messages_of_servers import McpMessage
+from bridle._runtime.workers import Worker, Workers
 
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
-
-
-def run(work: Callable[[], Awaitable[Any]]) -> Any:
-    async def bounded() -> Any:
-        async with asyncio.timeout(10):
-            return await work()
-
-    return asyncio.run(bounded())
 
 
 class Desk:
@@ -43,8 +36,11 @@ class Desk:
         self.abandoned: list[str] = []
         self.callbacks = Callbacks(self.loop, self, lambda _, result: result)
 
-    def call_starts(self, call: Call) -> Sender:
+    def sender_of(self, call: Call) -> Sender:
         return Sender(contextvars.copy_context(), None)
+
+    def call_starts(self, call: Call, sender: Sender) -> None:
+        pass
 
     def call_goes_on(self, call_id: int, started_at: float) -> None:
         self.going_on[call_id] = started_at
@@ -58,6 +54,11 @@ class Desk:
 
     def call_abandoned(self, call: Call) -> None:
         self.abandoned.append(call.label)
+
+    async def abandon(self, number: int) -> None:
+        """Cancel a call once it runs."""
+        await until(lambda: number in self.going_on)
+        self.callbacks.cancel(number)
 
     def start(
         self,
@@ -169,7 +170,7 @@ def test_whatever_an_async_function_raises_in_its_first_step_is_reported(
     run(main)
 
 
-def test_a_plain_function_may_return_what_does_not_even_tell_its_class() -> None:
+def test_a_plain_function_may_return_an_object_that_hides_its_class() -> None:
     async def main() -> None:
         desk = Desk()
         desk.start(lambda _: Lazy())
@@ -224,7 +225,7 @@ def test_cancelling_an_async_call_stops_it_and_nothing_is_reported() -> None:
     run(main)
 
 
-def test_a_call_that_fails_while_it_is_cancelled_bothers_nobody() -> None:
+def test_the_error_of_a_call_that_is_cancelled_is_ignored() -> None:
     async def hook(_: object) -> None:
         try:
             await asyncio.Event().wait()
@@ -245,7 +246,7 @@ def test_a_call_that_fails_while_it_is_cancelled_bothers_nobody() -> None:
     run(main)
 
 
-def test_a_plain_function_that_is_not_waited_for_is_left_behind_and_told_so() -> None:
+def test_a_plain_function_that_is_not_waited_for_is_left_behind_and_reported() -> None:
     async def main() -> None:
         desk = Desk()
         release, asked = threading.Event(), threading.Event()
@@ -289,7 +290,7 @@ def test_an_async_callback_that_awaits_the_withdrawal_ends_by_itself() -> None:
     run(main)
 
 
-def test_a_callback_that_was_told_has_until_the_session_is_over() -> None:
+def test_a_callback_that_knows_of_its_withdrawal_may_run_until_the_session_is_over() -> None:
     async def main() -> None:
         desk = Desk()
         context = CanUseToolContext(tool_name="Bash")
@@ -405,8 +406,26 @@ class Gate:
 
 
 async def started(gate: Gate, count: int) -> None:
-    while len(gate.order) < count:
-        await asyncio.sleep(0.001)
+    await until(lambda: len(gate.order) >= count)
+
+
+def test_a_call_that_waits_for_a_slot_keeps_the_sender_of_its_prompt() -> None:
+    """Another prompt may run when the call starts."""
+
+    async def main() -> None:
+        desk, gate = Desk(), Gate()
+        seen: list[str] = []
+        for number in range(MAX_THREADS):
+            desk.start(gate, number, number)
+        WHO.set("sender of the prompt")
+        desk.start(lambda _: seen.append(WHO.get()), call_id=MAX_THREADS)
+        WHO.set("sender of another prompt")
+        gate.release.set()
+        for _ in range(MAX_THREADS + 1):
+            await desk.reports.get()
+        assert seen == ["sender of the prompt"]
+
+    run(main)
 
 
 def test_plain_functions_wait_for_a_slot_in_their_order_and_all_run() -> None:
@@ -546,8 +565,7 @@ def test_too_many_abandoned_functions_make_further_calls_be_refused_until_one_re
         desk.start(lambda _: "another kind", None, 1001, CallKind.PERMISSION)
         assert await desk.reports.get() == (1001, "another kind", None)
         gate.release.set()
-        while gate.running:
-            await asyncio.sleep(0.001)
+        await until(lambda: not gate.running)
         await asyncio.sleep(0.05)
         desk.start(lambda _: "again", None, 1002)
         assert await desk.reports.get() == (1002, "again", None)
@@ -563,9 +581,7 @@ def test_abandoned_and_running_functions_together_keep_to_the_bound() -> None:
         for number in range(MAX_ABANDONED + MAX_THREADS):
             desk.start(gate, number, number)
         for number in range(MAX_ABANDONED - 1):
-            while number not in desk.going_on:
-                await asyncio.sleep(0)
-            desk.callbacks.cancel(number)
+            await desk.abandon(number)
         await asyncio.sleep(0)
         assert len(desk.going_on) == MAX_ABANDONED
         assert desk.refused == {}
@@ -583,9 +599,7 @@ def test_calls_that_wait_are_refused_when_the_last_slot_is_abandoned() -> None:
         for number in range(MAX_ABANDONED + 10):
             desk.start(gate, number, number)
         for number in range(MAX_ABANDONED):
-            while number not in desk.going_on:
-                await asyncio.sleep(0)
-            desk.callbacks.cancel(number)
+            await desk.abandon(number)
         await asyncio.sleep(0)
         assert sorted(desk.refused) == list(range(MAX_ABANDONED, MAX_ABANDONED + 10))
         gate.release.set()
@@ -597,10 +611,10 @@ def refuse() -> Worker:
     raise RuntimeError("can't start new thread")
 
 
-def test_a_function_that_gets_no_thread_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_gets_no_thread_is_refused(replace_steps: ReplaceSteps) -> None:
     async def main() -> None:
         desk = Desk()
-        monkeypatch.setattr(WORKERS, "take", refuse)
+        replace_steps(take_thread=refuse)
         desk.start(lambda _: None)
         assert list(desk.refused) == [1]
         assert "can't start new thread" in desk.refused[1]
@@ -616,7 +630,7 @@ def test_a_function_that_gets_no_thread_waits_for_those_that_run(
         desk, gate = Desk(), Gate()
         desk.start(gate, "first", 1)
         with monkeypatch.context() as patch:
-            patch.setattr(WORKERS, "take", refuse)
+            ReplaceSteps(patch)(take_thread=refuse)
             desk.start(lambda _: "second", None, 2)
             assert desk.refused == {}
         gate.release.set()
@@ -650,7 +664,7 @@ def test_jobs_never_wait_for_one_another() -> None:
     assert gate.wait(5) in range(9)
 
 
-def test_a_listener_is_told_in_order_one_at_a_time_and_survives_its_own_failure() -> None:
+def test_a_listener_gets_events_in_order_one_at_a_time_and_survives_its_own_failure() -> None:
     """R455, C24, C26: a failing listener changes nothing."""
 
     async def main() -> None:
@@ -669,14 +683,13 @@ def test_a_listener_is_told_in_order_one_at_a_time_and_survives_its_own_failure(
         for news in (1, 2, 3):
             notifier.tell(news)
         await done.wait()
-        while len(failures) < 3:
-            await asyncio.sleep(0)
+        await until(lambda: len(failures) >= 3)
         assert heard == [1, 2, 3]
 
     run(main)
 
 
-def test_an_async_listener_is_awaited_before_the_next_news() -> None:
+def test_an_async_listener_is_awaited_before_the_next_event() -> None:
     async def main() -> None:
         heard: list[str] = []
         done = asyncio.Event()
@@ -742,7 +755,7 @@ def test_what_it_returns_after_the_end_is_not_awaited() -> None:
     run(main)
 
 
-def test_a_listener_that_would_end_the_program_is_told_nothing_more() -> None:
+def test_a_listener_that_would_end_the_program_gets_nothing_more() -> None:
     """Else it would break off the clean-up, whose events come to it, too."""
 
     async def main() -> None:
@@ -767,14 +780,14 @@ def test_a_listener_that_would_end_the_program_is_told_nothing_more() -> None:
         run(main)
 
 
-def test_a_listener_that_gets_no_thread_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_that_gets_no_thread_has_failed(replace_steps: ReplaceSteps) -> None:
     def refuse(_: object) -> None:
         raise RuntimeError("can't start new thread")
 
     async def main() -> None:
         failures: list[BaseException] = []
         notifier = Notifier(asyncio.get_running_loop(), lambda _: None, failures.append)
-        monkeypatch.setattr(WORKERS, "run", refuse)
+        replace_steps(run_in_thread=refuse)
         notifier.tell("a")
         notifier.tell("b")
         assert failures == []

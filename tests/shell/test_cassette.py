@@ -151,20 +151,33 @@ def test_the_runner_of_a_query_compares_settings_and_environment(path: Path) -> 
         with replay_transport(path) as runner:
             list(sync.query("SAY hello", runner=runner, **options))
 
+    usual = {**USUAL, "limits": bridle.Limits(turns=3)}
     with FakeCli.auto() as cli:
         recorder = Recorder(path)
-        list(sync.query("SAY hello", cli_path=cli.path, recorder=recorder, **USUAL))
-    query(**USUAL)
+        list(sync.query("SAY hello", cli_path=cli.path, recorder=recorder, **usual))
+    query(**usual)
     with pytest.raises(ReplayMismatch, match=r"settings\.sandbox\.enabled at .*true, now: false"):
-        query(**{**USUAL, "sandbox": {"enabled": False}})
+        query(**{**usual, "sandbox": {"enabled": False}})
     with pytest.raises(ReplayMismatch, match=r"env_variables\.FLAVOUR"):
-        query(**{**USUAL, "env": {**USUAL["env"], "FLAVOUR": "sour"}})
+        query(**{**usual, "env": {**USUAL["env"], "FLAVOUR": "sour"}})
+
+
+def test_a_query_with_a_limit_in_dollars_is_replayed_as_a_session(path: Path) -> None:
+    def query(**options: Any) -> list[str]:
+        return [one.type for one in sync.query("SAY hello", **options, **USUAL)]
+
+    with FakeCli.auto() as cli:
+        recorded = query(cli_path=cli.path, recorder=Recorder(path))
+    with replay_transport(path) as factory:
+        assert query(transport_factory=factory) == recorded
+    with pytest.raises(ReplayMismatch, match="arguments of the CLI"), replay_transport(path) as one:
+        query(runner=one)
 
 
 # ------------------------------------------------------------------------- no changes
 
 
-def test_values_that_differ_from_run_to_run_are_no_difference(path: Path, tmp_path: Path) -> None:
+def test_values_that_differ_from_run_to_run_are_ignored(path: Path, tmp_path: Path) -> None:
     """The scripted model's address and home, keys, directories, and the user."""
     for number in ("1", "2"):
         own = tmp_path / number

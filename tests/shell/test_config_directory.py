@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bridle._shell.config_directory import config_directory
+from bridle._process.config_directory import config_directory
 
 
 def test_the_configuration_directory_is_that_of_the_cli(

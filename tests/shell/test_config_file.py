@@ -19,7 +19,7 @@ from bridle import (
     SdkWarning,
     sync,
 )
-from bridle._shell.preflight import CONFIG_VARIABLE, settle_options
+from bridle._session.preflight import CONFIG_VARIABLE, settle_options
 from bridle.testing import FakeCli
 
 
@@ -51,7 +51,7 @@ callback_timeout = 9
 """
 
 
-def test_the_file_fills_in_what_nobody_else_says(config: Callable[[str], Path]) -> None:
+def test_the_file_sets_what_no_other_source_sets(config: Callable[[str], Path]) -> None:
     """R095, R097, R098, C40: arguments win, mappings merge, lists append."""
     options = settle_options(
         CliOptions(max_turns=1, env={"SHARED": "argument"}, add_dirs=["/argument"]),
@@ -122,7 +122,7 @@ def test_a_file_that_is_wrong_is_refused_by_name(
     assert words in str(refused.value)
 
 
-def test_a_variable_that_names_no_file_is_blamed_itself(tmp_path: Path) -> None:
+def test_the_error_of_a_missing_file_names_the_variable(tmp_path: Path) -> None:
     with pytest.raises(OptionsError, match=CONFIG_VARIABLE):
         settle_options(None, None, None, {CONFIG_VARIABLE: str(tmp_path / "none.toml")})
 

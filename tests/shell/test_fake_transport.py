@@ -32,42 +32,36 @@ def asking(fake: FakeTransport, **more: Any) -> BidirOptions:
     return BidirOptions(transport_factory=fake, **more)
 
 
-def test_a_session_runs_on_lines_that_a_test_says() -> None:
+async def test_a_session_runs_on_lines_that_a_test_says() -> None:
     """R416, R434, C51: what it writes is there to be looked at."""
 
-    async def main() -> None:
-        fake = FakeTransport(server_info={"capabilities": ["x"]})
-        async with start_session(bidir=asking(fake)) as session:
-            assert (session.capabilities, session.pid) == (("x",), None)
-            turn = await session.send_user_message("2 + 2?")
-            init = {"type": "system", "subtype": "init", "user_message_uuids": [turn.uuid]}
-            fake.say(init, ASSISTANT, result(turn.uuid))
-            outcome = await turn
-            assert (outcome.reason, outcome.text) == (OutcomeReason.COMPLETED, "4")
-        initialize, prompt = fake.written
-        assert initialize["request"] == {"subtype": "initialize"}
-        assert prompt["message"] == {"role": "user", "content": "2 + 2?"}
-        assert fake.input_ended
-
-    run(main)
+    fake = FakeTransport(server_info={"capabilities": ["x"]})
+    async with start_session(bidir=asking(fake)) as session:
+        assert (session.capabilities, session.pid) == (("x",), None)
+        turn = await session.send_user_message("2 + 2?")
+        init = {"type": "system", "subtype": "init", "user_message_uuids": [turn.uuid]}
+        fake.say(init, ASSISTANT, result(turn.uuid))
+        outcome = await turn
+        assert (outcome.reason, outcome.text) == (OutcomeReason.COMPLETED, "4")
+    initialize, prompt = fake.written
+    assert initialize["request"] == {"subtype": "initialize"}
+    assert prompt["message"] == {"role": "user", "content": "2 + 2?"}
+    assert fake.input_ended
 
 
-def test_a_question_is_answered_on_the_transport() -> None:
+async def test_a_question_is_answered_on_the_transport() -> None:
     """R416, R434."""
 
-    async def main() -> None:
-        fake = FakeTransport()
-        async with start_session(bidir=asking(fake, on_can_use_tool=lambda _: Allow())):
-            request = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "ls"}}
-            fake.say({"type": "control_request", "request_id": "q", "request": request})
-            written = await fake.wait_for_written(2)
-            assert written[1]["response"] == {
-                "subtype": "success",
-                "request_id": "q",
-                "response": {"behavior": "allow", "updatedInput": {"command": "ls"}},
-            }
-
-    run(main)
+    fake = FakeTransport()
+    async with start_session(bidir=asking(fake, on_can_use_tool=lambda _: Allow())):
+        request = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "ls"}}
+        fake.say({"type": "control_request", "request_id": "q", "request": request})
+        written = await fake.wait_for_written(2)
+        assert written[1]["response"] == {
+            "subtype": "success",
+            "request_id": "q",
+            "response": {"behavior": "allow", "updatedInput": {"command": "ls"}},
+        }
 
 
 def test_the_end_of_the_process_is_said_too() -> None:
@@ -90,34 +84,28 @@ def test_the_end_of_the_process_is_said_too() -> None:
     assert lines == ["out of memory"]
 
 
-def test_the_handshake_can_be_left_to_the_test() -> None:
-    async def main() -> None:
-        fake = FakeTransport(greets=False)
-        session = bridle.Session(bidir=asking(fake))
-        connecting = asyncio.ensure_future(session.connect())
-        (initialize,) = await fake.wait_for_written(1)
-        assert session.lifecycle == "init_sent"
-        fake.say(b"noise that is no JSON\n")
-        fake.answer(initialize["request_id"], {"commands": []})
-        await connecting
-        assert session.server_info == {"commands": []}
-        await session.stop()
-        assert session.lifecycle == "stopped"
-
-    run(main)
+async def test_the_handshake_can_be_left_to_the_test() -> None:
+    fake = FakeTransport(greets=False)
+    session = bridle.Session(bidir=asking(fake))
+    connecting = asyncio.ensure_future(session.connect())
+    (initialize,) = await fake.wait_for_written(1)
+    assert session.lifecycle == "init_sent"
+    fake.say(b"noise that is no JSON\n")
+    fake.answer(initialize["request_id"], {"commands": []})
+    await connecting
+    assert session.server_info == {"commands": []}
+    await session.stop()
+    assert session.lifecycle == "stopped"
 
 
-def test_a_transport_carries_one_session_and_nothing_before_it() -> None:
-    async def main() -> None:
-        fake = FakeTransport()
-        with pytest.raises(RuntimeError, match="begun"):
-            fake.say(ASSISTANT)
-        async with start_session(bidir=asking(fake)):
-            pass
-        with pytest.raises(RuntimeError, match="one session"):
-            fake(fake._events)  # type: ignore[arg-type]  # that of the session before
-
-    run(main)
+async def test_a_transport_carries_one_session_and_nothing_before_it() -> None:
+    fake = FakeTransport()
+    with pytest.raises(RuntimeError, match="begun"):
+        fake.say(ASSISTANT)
+    async with start_session(bidir=asking(fake)):
+        pass
+    with pytest.raises(RuntimeError, match="one session"):
+        fake(fake._events)  # type: ignore[arg-type]  # that of the session before
 
 
 def test_the_blocking_door_takes_it_as_well() -> None:
@@ -128,14 +116,11 @@ def test_the_blocking_door_takes_it_as_well() -> None:
         assert turn.outcome().text == "4"
 
 
-def test_a_transport_of_ones_own_is_written_from_the_protocol() -> None:
+async def test_a_transport_of_ones_own_is_written_from_the_protocol() -> None:
     """C51: the protocol is public, and a fake that keeps to it is one."""
 
     def factory(events: TransportEvents) -> Transport:
         return FakeTransport()(events)
 
-    async def main() -> None:
-        async with start_session(bidir=BidirOptions(transport_factory=factory)) as session:
-            assert session.alive
-
-    run(main)
+    async with start_session(bidir=BidirOptions(transport_factory=factory)) as session:
+        assert session.alive

@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.fleets import reach
+from tests.support.limits import SetLimits
+from tests.support.processes import until
 from tests.support.stores import run
 
 import bridle
@@ -82,20 +85,11 @@ async def working(fleet: Fleet, at_once: int = 4, drain: float = 20.0) -> AsyncI
         await fleet.aclose()
 
 
-async def reach(run: Run, status: RunStatus) -> RunInfo:
-    """Wait until a run has a status."""
-    async with asyncio.timeout(WAIT):
-        while (info := await run.info()).status is not status:
-            assert not info.status.is_final, info
-            await asyncio.sleep(0.05)
-    return info
-
-
 def test_a_run_is_submitted_worked_on_and_read(place: Place) -> None:
     async def main() -> None:
         fleet = place.fleet()
         one = await fleet.submit("SAY Fine.", key="one", metadata={"pr": 12})
-        again = await fleet.submit("SAY Other.", key="one")
+        again = await fleet.submit("SAY Fine.", key="one", metadata={"pr": 12})
         assert again.id == one.id
         assert await one.status() is RunStatus.QUEUED
         async with working(fleet):
@@ -150,9 +144,11 @@ def test_runs_are_found_by_status_tenant_and_key(place: Place) -> None:
     run(main)
 
 
-def test_a_running_run_is_cancelled(place: Place) -> None:
+def test_a_running_run_is_cancelled(place: Place, set_limits: SetLimits) -> None:
+    set_limits(ending=10**9)  # milliseconds: the worker must say that it has ended the run
+
     async def main() -> None:
-        fleet = place.fleet()
+        fleet = place.fleet(at_once=1, tenants=TenantLimits(at_once=1))
         one = await fleet.submit("SLOW")
         async with working(fleet):
             await reach(one, RunStatus.RUNNING)
@@ -228,7 +224,7 @@ def test_a_tenant_has_its_own_number_of_runs_at_once(place: Place) -> None:
 
 def test_a_tenant_that_has_spent_its_dollars_waits(place: Place) -> None:
     async def main() -> None:
-        fleet = place.fleet(tenants=TenantLimits(usd=0.00001, per=4.0))
+        fleet = place.fleet(tenants=TenantLimits(usd=0.00001, per=3600.0))
         first = await fleet.submit("SAY Fine.", tenant="a")
         async with working(fleet):
             assert ((await first.outcome(WAIT)).cost_usd or 0) > 0.00001
@@ -237,8 +233,19 @@ def test_a_tenant_that_has_spent_its_dollars_waits(place: Place) -> None:
             assert (await other.outcome(WAIT)).ok
             await reach(second, RunStatus.DELAYED)
             assert [one.id async for one in fleet.runs(status="delayed")] == [second.id]
+
+    run(main)
+
+
+def test_a_tenant_that_has_spent_its_dollars_goes_on_later(place: Place) -> None:
+    async def main() -> None:
+        fleet = place.fleet(tenants=TenantLimits(usd=0.00001, per=1.0))
+        first = await fleet.submit("SAY Fine.", tenant="a")
+        second = await fleet.submit("SAY Fine.", tenant="a")
+        async with working(fleet, at_once=1):
+            assert (await first.outcome(WAIT)).ok
             assert (await second.outcome(WAIT)).ok
-            assert len([one async for one in fleet.runs()]) == 3
+            assert len([one async for one in fleet.runs()]) == 2
 
     run(main)
 
@@ -278,9 +285,7 @@ def test_a_worker_that_is_stopped_finishes_runs(place: Place) -> None:
         fleet = place.fleet()
         one = await fleet.submit("SLOW 2")
         async with working(fleet):
-            async with asyncio.timeout(WAIT):
-                while not place.prompts():
-                    await asyncio.sleep(0.05)
+            await until(lambda: place.prompts())
         assert await one.status() is RunStatus.COMPLETED
         await fleet.aclose()
 
@@ -314,7 +319,7 @@ def test_the_conversation_of_a_run_can_be_deleted(place: Place) -> None:
         assert await one.messages() == []
         assert await one.info() == info
         assert await one.outcome() == outcome
-        assert (await fleet.submit("SAY Other.", key="one")).id == one.id
+        assert (await fleet.submit("SAY Fine.", key="one")).id == one.id
         assert await one.status() is RunStatus.COMPLETED
         await fleet.aclose()
 
@@ -390,9 +395,12 @@ def test_a_schedule_submits_runs(place: Place) -> None:
         with pytest.raises(OptionsError, match="cron"):
             await fleet.schedule("tock", "often", "SAY Tock.")
         async with working(fleet):
-            async with asyncio.timeout(WAIT):
-                while len(done := [one async for one in fleet.runs(status="completed")]) < 2:
-                    await asyncio.sleep(0.2)
+
+            async def two_completed() -> list[Run]:
+                done = [one async for one in fleet.runs(status="completed")]
+                return done if len(done) >= 2 else []
+
+            done: list[Run] = await until(two_completed)
             await fleet.unschedule("tick")
             infos = [one.listed for one in done if one.listed is not None]
             assert all((info.key or "").startswith("tick@") for info in infos)
@@ -443,6 +451,7 @@ def test_wrong_arguments_are_refused(place: Place) -> None:
             {"delay": float("inf")},
             {"delay": float("nan")},
             {"priority": True},
+            {"priority": 1.0},
             {"key": "\ud800"},
             {"tenant": "a\0b"},
             {"at": "tomorrow"},

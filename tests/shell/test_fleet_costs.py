@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from functools import partial
 
 import pytest
-from tests.shell.test_fleet import WAIT, Place, place, reach, working
-from tests.support.rewriting_cli import rewriting_cli
+from tests.shell.test_fleet import WAIT, Place, place, working
+from tests.support.fleets import info_when, reach
+from tests.support.limits import SetLimits
+from tests.support.processes import until
+from tests.support.sabotaged_cli import rewriting_cli
 from tests.support.stores import run
 
 import bridle
 from bridle import Agent, OutcomeReason
-from bridle.fleet import RunStatus, TenantLimits, _jobs
+from bridle.fleet import RunStatus, TenantLimits
 
 pytest.importorskip("dbos", reason="needs the extra 'fleet' (dbos)")
 
@@ -78,9 +82,7 @@ def test_what_the_cli_reported_before_it_was_killed_counts(place: Place) -> None
         fleet = place.fleet(build.agent, tenants=SMALL)
         first = await fleet.submit("CALL mcp__tools__build", tenant="a")
         async with working(fleet):
-            async with asyncio.timeout(WAIT):
-                while not (cost := (await first.info()).cost_usd):
-                    await asyncio.sleep(0.05)
+            cost = (await info_when(first, lambda info: info.cost_usd)).cost_usd
             await build.kill_cli()
             assert (await first.outcome(WAIT)).cost_usd == cost
             assert (await first.info()).cost_usd == cost
@@ -92,9 +94,9 @@ def test_what_the_cli_reported_before_it_was_killed_counts(place: Place) -> None
 
 
 def test_a_cancelled_run_whose_cost_is_unknown_uses_up_the_dollars(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Place, set_limits: SetLimits
 ) -> None:
-    monkeypatch.setattr(_jobs, "_REPORTING", 0.5)
+    set_limits(cost_report_pause=0.5)
 
     async def main() -> None:
         build = Build(place, reports=False)
@@ -105,9 +107,8 @@ def test_a_cancelled_run_whose_cost_is_unknown_uses_up_the_dollars(
                 await build.began.wait()
             os.kill(build.pid, signal.SIGSTOP)  # it does not answer an interrupt
             await first.cancel()
-            async with asyncio.timeout(WAIT):
-                while "cost_unknown" not in fleet._queue.rows([first.id])[first.id].attributes:
-                    await asyncio.sleep(0.05)
+            row = partial(fleet._queue.rows, [first.id])
+            await until(lambda: "cost_unknown" in row()[first.id].attributes)
             second = await fleet.submit("SAY Never.", tenant="a")
             await reach(second, RunStatus.DELAYED)
 

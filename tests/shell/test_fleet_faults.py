@@ -18,17 +18,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.shell.test_fleet import WAIT, Place, reach, working
+from tests.shell.test_fleet import WAIT, Place, working
+from tests.support.fleets import info_when, reach
+from tests.support.limits import SetLimits
+from tests.support.processes import until
+from tests.support.steps import ReplaceSteps
 from tests.support.stores import run
 
 import bridle
 from bridle import Agent, OptionsError, OutcomeReason
-from bridle._core.fleet_runs import Segment
-from bridle._shell.session_locks import lock_session
-from bridle._shell.spool import spool_directory, spool_name
+from bridle._process.session_locks import lock_session
 from bridle.errors import CliNotFoundError, StoreError, UsageError
-from bridle.fleet import Fleet, RunInfo, RunStatus, TenantLimits, _dbos, _fleet, _worker
+from bridle.fleet import Fleet, RunInfo, RunStatus, TenantLimits, _worker
+from bridle.fleet._decisions import Segment
+from bridle.fleet._fleet_database import add_unixepoch
 from bridle.fleet._locks import FileLock, LockLost
+from bridle.fleet._queue import rows as _rows
+from bridle.sessions._outbox.spool import spool_directory, spool_name
 from bridle.testing import FakeCli
 
 pytest.importorskip("dbos", reason="needs the extra 'fleet' (dbos)")
@@ -45,6 +51,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
 def change(place: Place, statement: str, *values: object) -> None:
     """Change the tables of DBOS."""
     with contextlib.closing(sqlite3.connect(place.path / "runs.db", timeout=30)) as connection:
+        add_unixepoch(connection)
         connection.execute(statement, values)
         connection.commit()
 
@@ -92,7 +99,10 @@ def test_an_invalid_schedule_changes_nothing_and_fleets_have_their_own(place: Pl
 
 
 def test_a_term_begins_after_dbos_of_the_last_one_has_closed(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Place,
+    monkeypatch: pytest.MonkeyPatch,
+    replace_steps: ReplaceSteps,
+    set_limits: SetLimits,
 ) -> None:
     import dbos
 
@@ -114,8 +124,8 @@ def test_a_term_begins_after_dbos_of_the_last_one_has_closed(
             raise LockLost
 
     monkeypatch.setattr(dbos.DBOS, "destroy", slow_destroy)
-    monkeypatch.setattr(FileLock, "confirm", losing)
-    monkeypatch.setattr(_worker, "_CLOSING", 0.2)
+    replace_steps(confirm_lock=losing)
+    set_limits(worker_closing=0.2)
 
     async def main() -> None:
         fleet = place.fleet()
@@ -123,12 +133,9 @@ def test_a_term_begins_after_dbos_of_the_last_one_has_closed(
         async with working(fleet):
             assert (await first.outcome(WAIT)).ok
             lose.set()
-            async with asyncio.timeout(WAIT):
-                while not closing.is_set():
-                    await asyncio.sleep(0.05)
+            await until(lambda: closing.is_set())
             await asyncio.sleep(1.0)  # enough for a term that would not wait
             may_close.set()
-            await asyncio.sleep(1.0)
             second = await fleet.submit("SAY Fine.")
             assert (await second.outcome(WAIT)).ok
 
@@ -155,9 +162,7 @@ def test_a_run_that_dbos_cannot_start_does_not_stop_the_worker(
         fleet = place.fleet()
         await fleet.submit("SAY One.")
         async with working(fleet):
-            async with asyncio.timeout(WAIT):
-                while not failed:
-                    await asyncio.sleep(0.02)
+            await until(lambda: failed)
             second = await fleet.submit("SAY Two.")
             assert (await second.outcome(WAIT)).ok
 
@@ -187,7 +192,7 @@ def slow_launch(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threa
 
     monkeypatch.setattr(dbos.DBOS, "launch", slow)
     monkeypatch.setattr(DBOSRegistry, "get_internal_queue", wait)
-    monkeypatch.setattr(_worker, "_CLOSING", 0.2)
+    SetLimits(monkeypatch)(worker_closing=0.2)
     return launching, may_launch
 
 
@@ -199,9 +204,7 @@ def test_a_worker_that_is_cancelled_while_dbos_starts_takes_no_run(
     async def main() -> None:
         fleet = place.fleet()
         task = asyncio.create_task(fleet.work())
-        async with asyncio.timeout(WAIT):
-            while not launching.is_set():
-                await asyncio.sleep(0.02)
+        await until(lambda: launching.is_set())
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -226,12 +229,10 @@ def test_a_worker_can_be_stopped_while_dbos_starts(
         fleet = place.fleet()
         stop = asyncio.Event()
         task = asyncio.create_task(fleet.work(stop=stop))
-        async with asyncio.timeout(WAIT):
-            while not launching.is_set():
-                await asyncio.sleep(0.02)
+        await until(lambda: launching.is_set())
         stop.set()
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(WAIT):
                 await task
         finally:
             may_launch.set()
@@ -394,7 +395,7 @@ def test_a_tool_that_reads_the_lock_file_does_not_release_the_lock(tmp_path: Pat
     run(main)
 
 
-def test_a_worker_takes_a_posix_lock_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_takes_a_posix_lock_again(tmp_path: Path, replace_steps: ReplaceSteps) -> None:
     """Systems other than Linux release the lock when any code of the worker closes the file."""
     database = str(tmp_path / "runs.db")
     program = (
@@ -414,7 +415,7 @@ def test_a_worker_takes_a_posix_lock_again(tmp_path: Path, monkeypatch: pytest.M
     def refuse(*_: object) -> None:
         raise OSError(errno.EINVAL, "Invalid argument")
 
-    monkeypatch.setattr("fcntl.fcntl", refuse)
+    replace_steps(system_lock=refuse)
 
     async def main() -> None:
         lock = FileLock("worker", database)
@@ -480,7 +481,7 @@ def test_one_run_that_cannot_be_read_does_not_hide_the_others(place: Place) -> N
 
 
 def test_a_run_that_is_cancelled_while_it_is_put_off_stays_cancelled(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Place, set_limits: SetLimits
 ) -> None:
     async def main() -> None:
         fleet = place.fleet(tenants=TenantLimits(usd=1.0, per=3600.0))
@@ -495,7 +496,7 @@ def test_a_run_that_is_cancelled_while_it_is_put_off_stays_cancelled(
                 return 0.5
             return 0.0
 
-        monkeypatch.setattr(_worker, "seconds_until_affordable", seconds)
+        set_limits(pause_until_affordable=seconds)
         async with working(fleet):
             assert (await one.outcome(WAIT)).reason is OutcomeReason.STOPPED
             await asyncio.sleep(2.0)  # more than it is put off
@@ -506,7 +507,7 @@ def test_a_run_that_is_cancelled_while_it_is_put_off_stays_cancelled(
 
 
 def test_a_run_that_is_put_off_many_times_does_not_fail(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Place, set_limits: SetLimits
 ) -> None:
     async def main() -> None:
         fleet = place.fleet(tenants=TenantLimits(usd=1.0, per=3600.0))
@@ -518,7 +519,7 @@ def test_a_run_that_is_put_off_many_times_does_not_fail(
             asked += 1
             return 0.1 if asked < 3 else 0.0
 
-        monkeypatch.setattr(_worker, "seconds_until_affordable", seconds)
+        set_limits(pause_until_affordable=seconds)
         async with working(fleet):
             assert (await one.outcome(WAIT)).ok
             assert asked == 3
@@ -542,12 +543,10 @@ def test_the_dollars_of_a_cancelled_run_count(place: Place) -> None:
         fleet = place.fleet(place.agent(tools=[build]), tenants=limits)
         first = await fleet.submit("CALL mcp__tools__build", tenant="a")
         async with working(fleet):
-            async with asyncio.timeout(WAIT):
-                await began.wait()
-                await first.cancel()
-                assert await first.status() is RunStatus.CANCELLED
-                while not (await first.info()).cost_usd:
-                    await asyncio.sleep(0.05)
+            await asyncio.wait_for(began.wait(), WAIT)
+            await first.cancel()
+            assert await first.status() is RunStatus.CANCELLED
+            await info_when(first, lambda info: info.cost_usd)
             second = await fleet.submit("SAY Fine.", tenant="a")
             await reach(second, RunStatus.DELAYED)
 
@@ -586,18 +585,15 @@ def test_a_run_that_is_taken_over_is_not_put_off(place: Place) -> None:
 
 
 def test_a_run_waits_from_the_first_failure_of_the_store(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Place, replace_steps: ReplaceSteps, set_limits: SetLimits
 ) -> None:
-    monkeypatch.setattr(_worker, "_PATIENCE", 0.5)
-    failing(monkeypatch, [StoreError("Fleet", "append", "broken")], after=1.0)
+    set_limits(worker_outage=0.5)
+    failing(replace_steps, [StoreError("Fleet", "append", "broken")], after=1.0)
     check_one_run(place, ok=True)
 
 
-def test_a_run_whose_session_is_in_use_lets_others_run(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_worker, "_PATIENCE", 0.1)
-    monkeypatch.setattr(_worker, "_LONGEST_PAUSE", 1.0)
+def test_a_run_whose_session_is_in_use_lets_others_run(place: Place, set_limits: SetLimits) -> None:
+    set_limits(worker_outage=0.1, worker_longest_pause=1.0)
 
     async def main() -> None:
         fleet = place.fleet()
@@ -608,7 +604,9 @@ def test_a_run_whose_session_is_in_use_lets_others_run(
         async with working(fleet, at_once=1):
             assert (await other.outcome(WAIT)).ok
             assert not (await held.status()).is_final
-            await reach(held, RunStatus.DELAYED)
+            reason = (await reach(held, RunStatus.DELAYED)).delay_reason or ""
+            assert "another program" in reason
+            assert "uses the session" in reason
             lock.release()
             assert (await held.outcome(WAIT)).ok
             assert (await held.info()).starts == 1, "a run that is put off has not started"
@@ -618,14 +616,14 @@ def test_a_run_whose_session_is_in_use_lets_others_run(
 
 
 def test_a_run_fails_if_the_store_keeps_failing(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Place, replace_steps: ReplaceSteps, set_limits: SetLimits
 ) -> None:
-    monkeypatch.setattr(_worker, "_PATIENCE", 0.5)
-    failing(monkeypatch, [StoreError("Fleet", "append", "broken")] * 9)
+    set_limits(worker_outage=0.5)
+    failing(replace_steps, [StoreError("Fleet", "append", "broken")] * 9)
     check_one_run(place, ok=False)
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, errors: list[Exception], after: float = 0.0) -> None:
+def failing(replace_steps: ReplaceSteps, errors: list[Exception], after: float = 0.0) -> None:
     """Let the first attempts of the runs raise errors, after some seconds."""
     attempt: Callable[..., Any] = _worker._Term._attempt
     left = [*errors]
@@ -636,7 +634,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, errors: list[Exception], after: flo
             raise left.pop(0)
         return await attempt(*arguments)
 
-    monkeypatch.setattr(_worker._Term, "_attempt", faulty)
+    replace_steps(work_on_run=faulty)
 
 
 def check_one_run(place: Place, *, ok: bool) -> None:
@@ -650,7 +648,7 @@ def check_one_run(place: Place, *, ok: bool) -> None:
 
 
 def test_an_outcome_of_the_transcript_is_found_again(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Place, replace_steps: ReplaceSteps
 ) -> None:
     """A worker recovers the outcome and dies before the queue has it. Another one recovers it."""
     attempt: Callable[..., Any] = _worker._Term._attempt
@@ -662,7 +660,7 @@ def test_an_outcome_of_the_transcript_is_found_again(
             raise StoreError("Fleet", "append", "broken")
         return attempts[-1]
 
-    monkeypatch.setattr(_worker._Term, "_attempt", faulty)
+    replace_steps(work_on_run=faulty)
 
     async def main() -> None:
         fleet = place.fleet()
@@ -702,10 +700,10 @@ def test_a_run_starts_if_a_spool_file_has_no_complete_entry(place: Place) -> Non
     run(main)
 
 
-def test_the_reason_of_a_failure_in_the_worker_is_told(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+def test_the_reason_of_a_failure_in_the_worker_is_reported(
+    place: Place, replace_steps: ReplaceSteps
 ) -> None:
-    failing(monkeypatch, [KeyError("a secret")])
+    failing(replace_steps, [KeyError("a secret")])
 
     async def main() -> None:
         fleet = place.fleet()
@@ -733,14 +731,14 @@ def test_warnings_of_dbos_are_explained_in_the_log_of_the_worker(
 
     monkeypatch.setattr(SystemDatabase, "start_queued_workflows", claim)
     monkeypatch.setattr(logging.getLogger("dbos"), "handlers", [])
-    level = logging.getLogger("dbos").level
+    # As DBOS sets it when a process first uses it.
+    level = logging.INFO
+    monkeypatch.setattr(logging.getLogger("dbos"), "level", level)
 
     async def main() -> None:
         fleet = place.fleet()
         async with working(fleet):
-            async with asyncio.timeout(WAIT):
-                while "permission denied" not in caplog.text:
-                    await asyncio.sleep(0.05)
+            await until(lambda: "permission denied" in caplog.text)
             await asyncio.sleep(1.5)
 
     run(main)
@@ -763,13 +761,15 @@ def test_a_worker_on_which_no_cli_starts_pauses(
             for one in runs:
                 assert (await one.outcome(WAIT)).reason is OutcomeReason.START_FAILED
         infos = [await one.info() for one in runs]
-        assert (infos[4].ended_at or 0) - (infos[2].ended_at or 0) > 3.0, "1 s and 2 s"
+        # Pauses of 1 s and 2 s. The database of DBOS has the times in whole seconds.
+        assert (infos[4].ended_at or 0) - (infos[2].ended_at or 0) > 2.0
         assert "did not start on this worker" in caplog.text
         await fleet.aclose()
 
     run(main)
 
 
+@pytest.mark.longer(after=2)
 @pytest.mark.parametrize("kind", ["raises", "raises a StartError", "missing", "not a path"])
 def test_runs_that_cannot_be_prepared_do_not_delay_others(
     place: Place, kind: str, caplog: pytest.LogCaptureFixture
@@ -807,18 +807,18 @@ def test_runs_that_cannot_be_prepared_do_not_delay_others(
 # ---------------------------------------------------------------- lists
 
 
-def test_a_short_list_reads_few_rows(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = _dbos._row
+def test_a_short_list_reads_few_rows(place: Place, replace_steps: ReplaceSteps) -> None:
+    row = _rows.row_of
     read: list[str] = []
 
-    def counted(one: Any) -> Any:
+    def counted(one: Any, *rest: Any, **options: Any) -> Any:
         read.append(one.workflow_id)
-        return row(one)
+        return row(one, *rest, **options)
 
     async def main() -> None:
         fleet = place.fleet()
         runs = [await fleet.submit("x", key=f"run{one}") for one in range(30)]
-        monkeypatch.setattr(_dbos, "_row", counted)
+        replace_steps(read_queue_row=counted)
         found = [one.id async for one in fleet.runs(limit=2)]
         assert found == [runs[29].id, runs[28].id]
         assert len(read) <= 4
@@ -836,11 +836,8 @@ def test_a_short_list_reads_few_rows(place: Place, monkeypatch: pytest.MonkeyPat
     run(main)
 
 
-def test_a_list_is_complete_while_runs_are_added(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (_dbos, _fleet):
-        monkeypatch.setattr(module, "_PAGE", 3, raising=False)
+def test_a_list_is_complete_while_runs_are_added(place: Place, set_limits: SetLimits) -> None:
+    set_limits(page_of_queue=3, page_of_runs=3)
 
     async def main() -> None:
         fleet = place.fleet()

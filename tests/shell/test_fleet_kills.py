@@ -9,10 +9,11 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from tests.support.fleets import FleetPlan, check_all, submit_all, working
+from tests.support.fleets import FleetPlan, Workers, another_line, check_all, submit_all, working
+from tests.support.processes import until
 from tests.support.stores import run
 
-from bridle._core.fleet_runs import RELEASE
+from bridle.fleet._decisions import RELEASE
 from bridle.testing import FakeCli
 
 pytest.importorskip("dbos", reason="needs the extra 'fleet' (dbos)")
@@ -51,15 +52,29 @@ def kill_workers(
     seed: int,
     pause: float = 1.0,
     slow: float = 0.3,
+    timeout: float = 600.0,
+    is_spread: bool = False,
 ) -> list[float]:
     """Run a fleet with four workers, and kill some. Return the seconds of the take-overs.
 
     Args:
         pause: seconds between two kills, at most.
         slow: seconds that the tool of the runs takes, at most.
+        timeout: seconds after which the runs must have ended.
+        is_spread: whether the kills are spread over all runs, also while they are submitted.
     """
     chance = random.Random(seed)
     found: list[float] = []
+
+    async def kill_evenly(plan: FleetPlan, workers: Workers) -> None:
+        path = plan.home / "appended"
+
+        async def appended(count: int) -> None:
+            await until(lambda: path.exists() and path.read_bytes().count(b"\n") >= count, timeout)
+
+        for number in range(kills):
+            await appended(runs * (number + 1) // (kills + 1))
+            await asyncio.to_thread(workers.kill, chance)
 
     async def main() -> None:
         with FakeCli.auto(transcripts=True) as cli:
@@ -71,22 +86,22 @@ def kill_workers(
             )
             async with plan.fleet() as fleet, working(plan, 4) as workers:
                 await settled(database)
+                spread = asyncio.create_task(kill_evenly(plan, workers)) if is_spread else None
                 submitted = await submit_all(fleet, runs)
-                for _ in range(kills):
-                    before = len(plan.appended)
+                if spread is not None:
+                    await spread
+                for _ in range(0 if is_spread else kills):
                     # Some runs do not append, so that this may wait in vain at the end.
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(5.0):
-                            while len(plan.appended) == before and before < runs:
-                                await asyncio.sleep(0.05)
+                        await another_line(plan, runs, 5.0)
                     await asyncio.sleep(chance.uniform(pause / 2, pause))
                     workers.kill(chance)
-                await check_all(plan, submitted, timeout=180)
+                await check_all(plan, submitted, timeout=max(180.0, timeout / 2))
                 found.extend(workers.take_overs())
                 assert workers.stop() == [0, 0, 0, 0]
                 assert "Traceback" not in workers.errors()
 
-    run(main, timeout=600)
+    run(main, timeout=timeout)
     return found
 
 
@@ -98,10 +113,10 @@ async def settled(database: str) -> None:
 
     query = "SELECT extract(epoch FROM now() - pg_postmaster_start_time())::float8"
     with psycopg.connect(database, autocommit=True) as connection:
-        while (connection.execute(query.encode()).fetchone() or (0.0,))[0] < RELEASE:
-            await asyncio.sleep(0.1)
+        await until(lambda: (connection.execute(query.encode()).fetchone() or (0.0,))[0] >= RELEASE)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_the_runs_of_killed_workers_end_once(
     kind: str, request: pytest.FixtureRequest, places: Path

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from tests.shell.test_fleet_kills import database_of
 from tests.support.fleets import FleetPlan, Workers, working
+from tests.support.limits import SetLimits
 from tests.support.stores import run
 
 from bridle import Agent
 from bridle.fleet import Fleet, Run
-from bridle.fleet._claims import Claimant
-from bridle.fleet._dbos import Queue
+from bridle.fleet._queue.claims import Claimant
+from bridle.fleet._queue.dbos_queue import Queue
 from bridle.testing import FakeCli
 
 pytest.importorskip("dbos", reason="needs the extra 'fleet' (dbos)")
@@ -99,22 +100,26 @@ def work(
                         assert (await one.outcome(WAIT)).ok
                     assert workers.stop() == [0] * WORKERS
                     assert "Traceback" not in workers.errors()
+                    assert "dbos" not in workers.errors().lower()
+                    assert "lost its lock" not in str(plan.log)
                     found.append((History(plan), workers))
 
     run(main, timeout=600)
     return found[0]
 
 
+@pytest.mark.longer(after=1)
 @KINDS
 def test_the_runs_of_a_tenant_start_in_their_order(
     kind: str, request: pytest.FixtureRequest, places: Path
 ) -> None:
-    names = [f"a{number:02}" for number in range(12)]
+    names = [f"a{number}" for number in range(6)]
     submitted = [(name, {"tenant": "acme"}) for name in names]
     history, _ = work(kind, request, places, submitted, tenant_at_once=1)
     assert history.starts == names
 
 
+@pytest.mark.longer
 @KINDS
 def test_the_limit_of_a_tenant_is_exact_and_tenants_take_turns_by_submission(
     kind: str, request: pytest.FixtureRequest, places: Path
@@ -127,6 +132,7 @@ def test_the_limit_of_a_tenant_is_exact_and_tenants_take_turns_by_submission(
         history.check_order([name for name in names if name[0] == tenant], 2)
 
 
+@pytest.mark.longer
 @KINDS
 def test_the_limit_of_a_fleet_is_exact(
     kind: str, request: pytest.FixtureRequest, places: Path
@@ -137,6 +143,7 @@ def test_the_limit_of_a_fleet_is_exact(
     history.check_order(names, 3)
 
 
+@pytest.mark.longer
 @KINDS
 def test_a_higher_priority_goes_before_the_order(
     kind: str, request: pytest.FixtureRequest, places: Path
@@ -145,6 +152,79 @@ def test_a_higher_priority_goes_before_the_order(
     submitted = [(name, {"tenant": name[0], "priority": rank}) for name, rank in ranks.items()]
     history, _ = work(kind, request, places, submitted, fleet_at_once=1, tenant_at_once=1)
     assert history.starts == ["a5", "b2", "a3", "a0", "a1", "b4"]
+
+
+@pytest.mark.longer(after=1)
+@KINDS
+def test_a_cancelled_run_counts_until_its_worker_has_ended_it(
+    kind: str, request: pytest.FixtureRequest, places: Path, set_limits: SetLimits
+) -> None:
+    database = database_of(kind, request, places)
+
+    async def main() -> None:
+        async with Fleet(Agent(), database) as fleet:
+            queue = fleet._queue
+            queue.open()
+            runs = [await fleet.submit("SAY Fine.", tenant="a") for _ in range(4)]
+            ids = [one.id for one in runs]
+            limited = [
+                claimant(queue, "w2", at_once=4, fleet_at_once=1),
+                claimant(queue, "w2", at_once=4, tenant_at_once=1),
+            ]
+            assert queue.claim(claimant(queue, "w1", at_once=1), ())[0] == ids[:1]
+            await runs[0].cancel()
+            await runs[3].cancel()  # no worker has it
+            for who in limited:
+                assert queue.claim(who, ())[0] == []
+            segment = queue.rows(ids[:1])[ids[0]].segment
+            assert segment is not None
+            queue.note(segment, "w1", {"running_usd": 0.5})  # its worker still writes down costs
+            queue.let_go(ids[0], "another worker")
+            for who in limited:
+                assert queue.claim(who, ())[0] == []
+            queue.let_go(ids[0], "w1")
+            assert queue.claim(limited[0], ())[0] == ids[1:2]
+            await runs[1].cancel()  # the worker dies and says nothing
+            assert queue.claim(limited[1], ())[0] == []
+            set_limits(ending=-5000)  # milliseconds
+            assert queue.claim(limited[1], ())[0] == ids[2:3]
+            assert [(await one.info()).cost_usd for one in runs[:2]] == [0.5, None]
+
+    run(main)
+
+
+@KINDS
+@pytest.mark.parametrize("moment", [1, 2])
+def test_a_run_that_is_claimed_while_it_is_cancelled_counts_as_well(
+    kind: str, request: pytest.FixtureRequest, places: Path, moment: int
+) -> None:
+    """The worker claims it when the n-th transaction of the cancellation begins."""
+    from sqlalchemy import event
+
+    database = database_of(kind, request, places)
+
+    async def main() -> None:
+        async with Fleet(Agent(), database) as fleet, Fleet(Agent(), database) as other:
+            ids = [(await fleet.submit("SAY Fine.", tenant="a")).id for _ in range(2)]
+            queue, worker = fleet._queue, other._queue
+            worker.open()
+            begun: list[Any] = []
+            claimed: list[str] = []
+
+            def begin(connection: Any) -> None:
+                begun.append(connection)
+                if len(begun) == moment:
+                    claimed.extend(worker.claim(claimant(worker, "w1", at_once=1), ())[0])
+
+            engine = queue._client._sys_db.engine
+            event.listen(engine, "begin", begin)
+            queue.cancel(ids[0])
+            event.remove(engine, "begin", begin)
+            assert queue.states(ids[:1])[ids[0]][0] == "CANCELLED"
+            next_one = worker.claim(claimant(worker, "w2", at_once=1, tenant_at_once=1), ())[0]
+            assert next_one == ([] if claimed else ids[1:])
+
+    run(main)
 
 
 def claimant(queue: Queue, executor: str, **limits: Any) -> Claimant:
@@ -171,14 +251,19 @@ def test_claims_at_the_same_time_do_not_pass_a_limit(
         queue.open()
         who = claimant(queue, f"w{number}", at_once=2, fleet_at_once=3, tenant_at_once=2)
         found: list[list[str]] = []
-        for _ in range(rounds):
-            barrier.wait()
-            ids, _ = queue.claim(who, ())
-            found.append(ids)
-            barrier.wait()
-            for one in ids:
-                queue.cancel(one)
-        queue.close()
+        try:
+            for _ in range(rounds):
+                barrier.wait()
+                ids, _ = queue.claim(who, ())
+                found.append(ids)
+                barrier.wait()
+                for one in ids:
+                    queue.cancel(one)
+                    queue.let_go(one, who.executor)
+        finally:
+            if len(found) < rounds:
+                barrier.abort()  # a claim has failed: the others must not wait for it
+            queue.close()
         return found
 
     submitted = asyncio.run(submit_all())
@@ -197,8 +282,9 @@ def test_claims_at_the_same_time_do_not_pass_a_limit(
         before |= claimed
 
 
+@pytest.mark.parametrize("is_analyzed", [False, True])
 def test_a_claim_reads_only_the_runs_that_it_takes(
-    request: pytest.FixtureRequest, places: Path
+    request: pytest.FixtureRequest, places: Path, *, is_analyzed: bool
 ) -> None:
     """PostgreSQL has no statistics of a queue that has just been filled."""
     from sqlalchemy import event
@@ -208,26 +294,51 @@ def test_a_claim_reads_only_the_runs_that_it_takes(
 
     async def main() -> None:
         async with Fleet(Agent(), database) as fleet:
-            runs = [await fleet.submit("SAY Fine.") for _ in range(40)]
+            runs = [await fleet.submit("SAY Fine.") for _ in range(4)]
+            late = await fleet.submit("SAY Fine.", delay=3600)
+            gone = await fleet.submit("SAY Fine.")
+            await gone.cancel()
             queue: Any = fleet._queue
-            who = claimant(queue, "e", at_once=3)
             engine = queue._client._sys_db.engine
+            with engine.begin() as connection:
+                for one in (runs[3].id, late.id, gone.id):
+                    connection.exec_driver_sql(_COPY, {"id": one, "count": 10_000})
+            if is_analyzed:
+                with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                    connection.exec_driver_sql("ANALYZE bridle_fleet.workflow_status")
+            who = claimant(queue, "e", at_once=3, tenant_at_once=5)
 
             def keep(_: Any, __: Any, statement: str, given: Any, *___: Any) -> None:
-                if "ORDER BY" in statement:
+                if statement.startswith("SELECT") and "workflow_status" in statement:
                     claims.append((statement, given))
 
             event.listen(engine, "before_cursor_execute", keep)
             assert queue.claim(who, ())[0] == [one.id for one in runs[:3]]
+            event.remove(engine, "before_cursor_execute", keep)
+            assert len(claims) == 5, "delayed, queued, running and ending runs, and the choice"
             with engine.begin() as connection:
-                (statement, given) = claims[0]
-                explain = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}"
-                ((plans,),) = connection.exec_driver_sql(explain, given)
-        assert most_rows(plans[0]["Plan"]) <= 3 + 1
+                for statement, given in claims:
+                    explain = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}"
+                    ((plans,),) = connection.exec_driver_sql(explain, given)
+                    assert most_rows(plans[0]["Plan"]) <= 3 + 1, statement
 
     run(main)
 
 
+_COPY = """
+INSERT INTO bridle_fleet.workflow_status (workflow_uuid, status, name, created_at, updated_at,
+    recovery_attempts, priority, queue_name, queue_partition_key, application_name,
+    application_version, delay_until_epoch_ms, attributes, completed_at)
+SELECT gen_random_uuid(), status, name, created_at + number, updated_at, 0, priority, queue_name,
+    queue_partition_key, application_name, application_version, delay_until_epoch_ms, attributes,
+    completed_at - 3600000
+FROM bridle_fleet.workflow_status, generate_series(1, %(count)s) AS number
+WHERE workflow_uuid = %(id)s
+"""
+"""Copies a run, each a millisecond later. The copies of one that has ended did so an hour ago."""
+
+
 def most_rows(plan: dict[str, Any]) -> int:
     """How many rows a step of a plan has read at most."""
-    return int(max(plan["Actual Rows"], *map(most_rows, plan.get("Plans", ())), 0))
+    own = plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)
+    return int(max(own, *map(most_rows, plan.get("Plans", ())), 0))

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from tests.shell.test_fleet_kills import database_of, settled
 from tests.support.fleets import FleetPlan, check_all, submit_all, working
+from tests.support.processes import until
 from tests.support.proxies import Proxy
 from tests.support.servers import PostgresServer
 from tests.support.stores import run
@@ -34,6 +35,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.longer
 def test_a_restart_of_the_server_loses_no_run(
     postgres_server: PostgresServer, request: pytest.FixtureRequest, places: Path
 ) -> None:
@@ -49,9 +51,7 @@ def test_a_restart_of_the_server_loses_no_run(
             )
             async with plan.fleet() as fleet, working(plan, 2) as workers:
                 runs = await submit_all(fleet, 16)
-                async with asyncio.timeout(120):
-                    while len(plan.appended) < 4:
-                        await asyncio.sleep(0.05)
+                await until(lambda: len(plan.appended) >= 4, 120)
                 postgres_server.stop()
                 postgres_server.start()
                 await check_all(plan, runs, timeout=180)
@@ -61,6 +61,7 @@ def test_a_restart_of_the_server_loses_no_run(
     run(main, timeout=600)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("ending", ["by the timeout of the server", "by an administrator"])
 def test_a_worker_that_is_cut_off_kills_its_cli_before_its_run_is_taken_over(
     postgres_server: PostgresServer, request: pytest.FixtureRequest, places: Path, ending: str
@@ -114,9 +115,7 @@ def cut_a_worker_off(
                 runs = await submit_all(fleet, 1)
                 pid = await cli_pid(cli)
                 async with working(plan, 1) as second:
-                    async with asyncio.timeout(120):
-                        while not any("has started" in one["text"] for one in plan.log):
-                            await asyncio.sleep(0.1)
+                    await until(lambda: any("has started" in one["text"] for one in plan.log), 120)
                     await journaled(database)
                     await settled(database)
                     cut(lonely.log[0]["pid"])
@@ -171,6 +170,37 @@ def test_several_programs_create_the_tables_at_the_same_time(
     run(main, timeout=90)
 
 
+@pytest.mark.longer
+def test_a_server_with_stricter_transactions_fails_no_run(
+    request: pytest.FixtureRequest, places: Path
+) -> None:
+    """Each transaction of a fleet is right by itself, and must not fail because of others."""
+    database = database_of("postgres", request, places)
+    with psycopg.connect(database, autocommit=True) as connection:
+        name = database.rpartition("/")[2]
+        level = "default_transaction_isolation = 'serializable'"
+        connection.execute(f"ALTER DATABASE {name} SET {level}".encode())
+
+    async def main() -> None:
+        with FakeCli.auto(transcripts=True) as cli:
+            plan = FleetPlan(
+                directory=str(places),
+                database=database,
+                options={"cli_path": cli.path, "cwd": str(places)},
+            )
+            async with plan.fleet() as fleet, working(plan, 2) as workers:
+                runs = await submit_all(fleet, 12)
+                await check_all(plan, runs, timeout=180)
+                assert workers.stop() == [0, 0]
+            with fleet._queue._client._sys_db.engine.begin() as connection:
+                found = connection.exec_driver_sql("SHOW transaction_isolation").scalar()
+            assert found == "read committed"
+            assert "SerializationFailure" not in str(plan.log)
+            await fleet.aclose()
+
+    run(main, timeout=600)
+
+
 def test_calls_end_if_the_network_loses_packets(
     request: pytest.FixtureRequest, places: Path
 ) -> None:
@@ -208,32 +238,33 @@ def test_a_list_is_filtered_by_the_server(request: pytest.FixtureRequest, places
 
 async def cli_pid(cli: FakeCli) -> int:
     """Wait for the process id of the first CLI that got a prompt."""
-    async with asyncio.timeout(120):
-        while True:
-            for found in cli.runs:
-                lines: list[Any] = [one.members for one in found]
-                if any(one.get("type") == "user" for one in lines):
-                    return int(next(one["pid"] for one in lines if "argv" in one))
-            await asyncio.sleep(0.05)
+
+    def look() -> int | None:
+        for found in cli.runs:
+            lines: list[Any] = [one.members for one in found]
+            if any(one.get("type") == "user" for one in lines):
+                return int(next(one["pid"] for one in lines if "argv" in one))
+        return None
+
+    pid: int = await until(look, 120)
+    return pid
 
 
 async def wait_dead(pid: int) -> float:
     """Return when a process has ended."""
-    async with asyncio.timeout(CUT_OFF):
-        while os.path.exists(f"/proc/{pid}"):
-            await asyncio.sleep(0.02)
+    await until(lambda: not os.path.exists(f"/proc/{pid}"), CUT_OFF)
     return time.time()
 
 
 async def journaled(database: str) -> None:
     """Wait until the journal has the tool call."""
-    async with asyncio.timeout(120):
-        while True:
-            with psycopg.connect(database) as connection:
-                found = connection.execute(
-                    "SELECT count(*) FROM bridle_entries WHERE subkey = 'journal'"
-                    " AND body LIKE '%tool_call%'"
-                ).fetchone()
-            if found is not None and found[0]:
-                return
-            await asyncio.sleep(0.1)
+
+    def has_call() -> bool:
+        with psycopg.connect(database) as connection:
+            found = connection.execute(
+                "SELECT count(*) FROM bridle_entries WHERE subkey = 'journal'"
+                " AND body LIKE '%tool_call%'"
+            ).fetchone()
+        return found is not None and bool(found[0])
+
+    await until(has_call, 120)

@@ -7,13 +7,15 @@ import time
 from datetime import datetime
 
 import pytest
-from tests.shell.test_fleet import WAIT, Place, place, reach, working
+from tests.shell.test_fleet import WAIT, Place, place, working
 from tests.shell.test_fleet_kills import database_of
+from tests.support.fleets import reach
+from tests.support.limits import SetLimits
 from tests.support.stores import run
 
 from bridle.cli import main as command
-from bridle.fleet import Fleet, RunStatus, TenantLimits, _locks
-from bridle.fleet._log import ExplainDbos
+from bridle.fleet import Fleet, RunStatus, TenantLimits
+from bridle.fleet._queue.dbos_log import ExplainDbos
 
 pytest.importorskip("dbos", reason="needs the extra 'fleet' (dbos)")
 
@@ -80,16 +82,17 @@ def test_it_is_shown_why_a_run_is_delayed_and_until_when(
     assert reason == "the tenant has spent $1e-05 in 3600 s"
 
 
+@pytest.mark.longer(after=1)
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_a_healthy_worker_that_is_stopped_does_not_report_a_lost_lock(
     kind: str,
     request: pytest.FixtureRequest,
     place: Place,
-    monkeypatch: pytest.MonkeyPatch,
+    set_limits: SetLimits,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The worker checks its lock all the time, also while it gives the lock back."""
-    monkeypatch.setattr(_locks, "PING", 0.0005)
+    set_limits(lock_confirmation_pause=0.0005)
     database = database_of(kind, request, place.path)
 
     async def main() -> None:

@@ -38,6 +38,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.longer(after=2)
 @pytest.mark.parametrize(
     ("child", "status"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -11,19 +12,25 @@ from typing import Any, ClassVar, cast
 import pytest
 from tests.support.cli import echo, line, result, system
 from tests.support.journals import brief, journal_of
+from tests.support.limits import SetLimits
 from tests.support.processes import run, until
 
 import bridle
 from bridle import Block, Defer, OutcomeReason, Retry, ToolContext, sync, tool
-from bridle._core.journal import OutcomeEntry, PromptEntry, ToolCallEntry, restore_outcome
-from bridle._core.recovery import Continue
-from bridle._shell import journal as journal_module
-from bridle._shell import store_session
-from bridle._shell.journal import SessionJournal
-from bridle._store import Entry, SessionKey
+from bridle._records.session_store import Entry, SessionKey
 from bridle.errors import ControlTimeout, SessionNotInitialized, SessionStopped, StoreError
 from bridle.sessions import MemoryStore
+from bridle.sessions._journal import (
+    OutcomeEntry,
+    PromptEntry,
+    ToolCallEntry,
+    ToolResultEntry,
+    restore_outcome,
+)
+from bridle.sessions._journal_writer import SessionJournal
+from bridle.sessions._recovery import Continue
 from bridle.testing import FakeCli
+from bridle.testing.fake_cli import FLAVOURS
 from bridle.testing.fake_transport import FakeTransport
 from bridle.tools import key_of_call
 
@@ -31,13 +38,13 @@ OTHER = "00000000-0000-4000-8000-000000000002"
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_limits: SetLimits) -> Path:
     """A home directory and a directory for spool files of its own."""
     for name, place in {"XDG_STATE_HOME": "state", "HOME": "home"}.items():
         (tmp_path / place).mkdir()
         monkeypatch.setenv(name, str(tmp_path / place))
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "home"))
-    monkeypatch.setattr(store_session, "CLOSE_TIMEOUT", 0.5)
+    set_limits(closing_store=0.5)
     return tmp_path
 
 
@@ -228,7 +235,7 @@ def test_only_calls_that_the_hooks_let_run_are_written(decision: Any, is_written
 
 def test_a_call_is_written_with_the_input_that_the_hooks_made() -> None:
     async def main() -> None:
-        store, transport = MemoryStore(), FakeTransport()
+        store, transport = MemoryStore(), FakeTransport(server_info={"pid": 1})  # not an old CLI
         change = bridle.ModifyInput({"command": "pwd"})
         async with open_session(transport, store, on_pre_tool_use=lambda _: change) as session:
             turn = await session.send_user_message("hello")
@@ -247,9 +254,8 @@ def test_a_call_is_written_with_the_input_that_the_hooks_made() -> None:
 # ---------------------------------------------------------------- failures
 
 
-def test_nothing_happens_that_cannot_be_written(home: Path, monkeypatch: Any) -> None:
+def test_nothing_happens_that_cannot_be_written(home: Path, set_limits: SetLimits) -> None:
     """Neither the store nor a spool file can keep the entries."""
-    monkeypatch.setattr(journal_module, "WAIT", 0.1)
     store = Broken()
     store.is_broken = False
 
@@ -258,7 +264,10 @@ def test_nothing_happens_that_cannot_be_written(home: Path, monkeypatch: Any) ->
         async with open_session(transport, store) as session:
             turn = await session.send_user_message("hello")
             store.is_broken = True
-            (home / "state").rmdir()
+            set_limits(journal_wait=0.1)
+            # It is written in a thread, with another name at first, and is the only one there.
+            await until(lambda: [*(home / "state").rglob(f"leases/{'[0-9a-f]' * 40}")])
+            shutil.rmtree(home / "state")
             (home / "state").write_text("not a directory")
             transport.say(echo(turn.uuid), ask_hook())
             await until(lambda: answers(transport))
@@ -534,8 +543,8 @@ def test_run_with_retry_keeps_its_journal_in_memory() -> None:
         return "paid"
 
     async def main() -> None:
-        from bridle._doors.run import Run
-        from bridle._shell.preflight import settle_keywords
+        from bridle._session.preflight import settle_keywords
+        from bridle._session.run import Run
 
         with FakeCli.auto() as cli:
             options: Any = {
@@ -595,6 +604,37 @@ def test_a_continued_journal_repeats_the_keys_of_calls_that_were_cut_off() -> No
     run(main)
 
 
+@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("how", ["interrupt", "aclose"])
+def test_the_result_of_a_call_that_is_stopped_is_not_that_of_the_tool(
+    flavour: str, how: str
+) -> None:
+    """The tool may have run. Older CLIs do not say that it was stopped."""
+    store = MemoryStore()
+    started = asyncio.Event()
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        started.set()
+        await asyncio.sleep(60)
+        return "paid"
+
+    async def main() -> None:
+        with FakeCli.auto(flavour=flavour) as cli:
+            session = await bridle.start_session(cli_path=cli.path, store=store, tools=[pay])
+            turn = await session.send_user_message("CALL mcp__tools__pay")
+            await started.wait()
+            await getattr(session, how)()
+            assert (await turn).reason is OutcomeReason.INTERRUPTED
+            await session.aclose()
+            entries = await journal_of(store, session.id)
+        (entry,) = [one for one in entries if isinstance(one, ToolResultEntry)]
+        assert (entry.is_error, entry.is_interrupted) == (True, True)
+
+    run(main)
+
+
 def test_a_tool_without_a_journal_has_a_key_too() -> None:
     keys: list[tuple[str, str | None, str]] = []
 
@@ -629,6 +669,9 @@ def test_a_journal_whose_end_is_cancelled_writes_nothing_later() -> None:
 
         def put(self, entry: Entry) -> None:
             self.entries.append(entry)
+
+        def hurry(self) -> None:
+            raise NotImplementedError
 
     async def main() -> None:
         journal = SessionJournal(1.0)

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from tests.support.processes import plan
 
-from bridle._core.versions import Version
-from bridle._shell.known_secrets import KnownSecrets, clean, clean_answer
-from bridle._shell.locate import Failed, TimedOut, Unreadable, VersionAnswer
+from bridle._engine.versions import Version
+from bridle._observe.known_secrets import KnownSecrets, clean, clean_answer
+from bridle._process.locate import Failed, TimedOut, Unreadable, VersionAnswer
 from bridle.errors import BridleError, ControlRejected, OptionsError
 
 
-def test_secrets_come_from_everywhere_they_are_told(tmp_path: Path) -> None:
+def test_secrets_come_from_everywhere_they_are_given(tmp_path: Path) -> None:
     settings, servers = tmp_path / "settings.json", tmp_path / "servers.json"
     settings.write_text(json.dumps({"env": {"A": "marker-settings"}}))
     servers.write_text(json.dumps({"mcpServers": {"x": {"headers": {"B": "marker-servers"}}}}))
@@ -28,7 +28,7 @@ def test_secrets_come_from_everywhere_they_are_told(tmp_path: Path) -> None:
     assert known.redact("") == ""
 
 
-def test_a_file_that_is_none_is_left_to_the_cli(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_file_is_left_to_the_cli(tmp_path: Path) -> None:
     deep, broken = tmp_path / "deep.json", tmp_path / "broken.json"
     deep.write_text("[" * 100_000)
     broken.write_bytes(b"\xff{")

@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 import pytest
-from tests.support.processes import run
+from tests.support.processes import run, until
 
 from bridle import (
     BidirOptions,
@@ -17,9 +17,9 @@ from bridle import (
     query,
     start_session,
 )
-from bridle._core.warning_rate import BURST, INTERVAL
-from bridle._redaction import redact_text
-from bridle._shell.listeners import WarningOutlet
+from bridle._observe.listeners import WarningOutlet
+from bridle._observe.warning_rate import BURST, INTERVAL
+from bridle.errors._redaction import redact_text
 from bridle.events import WarningKind
 from bridle.telemetry import Happened, Observation
 from bridle.testing import FakeCli, FakeTransport
@@ -28,23 +28,19 @@ JUNK = b"SECRET words and no JSON\n"
 MANY = 30_000
 
 
-def test_counted_warnings_are_delivered_when_their_time_has_come() -> None:
-    async def main() -> None:
-        told: list[SdkWarning] = []
-        loop = asyncio.get_running_loop()
-        outlet = WarningOutlet(loop, told.append, redact_text)
-        began = loop.time()
-        for _ in range(BURST + 5):
-            outlet.tell(SdkWarning(WarningKind.MALFORMED_LINE))
-        assert len(told) == BURST
-        while len(told) == BURST:
-            await asyncio.sleep(0.01)
-        assert loop.time() - began >= INTERVAL
-        assert [one.count for one in told] == [*([1] * BURST), 5]
-        outlet.flush()
-        assert len(told) == BURST + 1
-
-    run(main)
+async def test_counted_warnings_are_delivered_when_their_time_has_come() -> None:
+    told: list[SdkWarning] = []
+    loop = asyncio.get_running_loop()
+    outlet = WarningOutlet(loop, told.append, redact_text)
+    began = loop.time()
+    for _ in range(BURST + 5):
+        outlet.tell(SdkWarning(WarningKind.MALFORMED_LINE))
+    assert len(told) == BURST
+    await until(lambda: len(told) != BURST)
+    assert loop.time() - began >= INTERVAL
+    assert [one.count for one in told] == [*([1] * BURST), 5]
+    outlet.flush()
+    assert len(told) == BURST + 1
 
 
 def test_a_flood_of_junk_makes_few_log_lines_and_loses_no_count(
@@ -119,8 +115,7 @@ def test_a_listener_that_always_raises_is_reported_at_a_limited_rate(
         async with start_session(None, sdk, BidirOptions(transport_factory=transport)):
             for number in range(200):
                 transport.say_stderr(f"line {number}")
-            while len(failed) < BURST:
-                await asyncio.sleep(0)
+            await until(lambda: len(failed) >= BURST)
 
     run(main)
     assert [one.kind for one in told] == ["missing_capabilities"]

@@ -19,7 +19,7 @@ from bridle import (
     SessionReady,
     SessionStopped,
 )
-from bridle._shell.log_records import LEVELS, QUERY, SESSION, Journal, log_events
+from bridle._observe.log_records import LEVELS, QUERY, SESSION, Journal, log_events
 from bridle.events import WarningKind
 from bridle.telemetry import (
     CallBegan,
@@ -281,7 +281,7 @@ def test_what_is_only_for_telemetry_is_not_logged(caplog: pytest.LogCaptureFixtu
     assert written(caplog, tool) == []
 
 
-def test_what_nobody_listens_to_is_not_even_looked_at(caplog: pytest.LogCaptureFixture) -> None:
+def test_observations_without_a_listener_are_not_built(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.CRITICAL, logger="bridle"):
         Journal(SESSION).write(warned(WarningKind.HOOK_FAILED, "boom"))
     assert caplog.records == []

@@ -11,9 +11,10 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from tests.support.limits import SetLimits
 
-from bridle._shell import mcp_adapter
-from bridle._shell.mcp_adapter import McpConversation, protocol_server
+from bridle._session.changes import mcp_adapter
+from bridle._session.changes.mcp_adapter import McpConversation, protocol_server
 from bridle.errors import OptionsError
 
 Json = dict[str, Any]
@@ -275,7 +276,7 @@ def test_a_server_that_breaks_fails_what_waits_and_what_comes_later() -> None:
     run(main())
 
 
-def test_a_server_that_asks_the_client_is_told_that_nobody_answers() -> None:
+def test_a_request_of_a_server_to_the_client_is_answered_with_an_error() -> None:
     async def main() -> None:
         heard: asyncio.Queue[Any] = asyncio.Queue()
         wrap = mcp_adapter._wrapper()
@@ -323,9 +324,9 @@ def test_a_handshake_that_failed_may_be_tried_again() -> None:
 
 
 def test_a_server_that_will_not_end_is_cancelled_and_then_left_behind(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    set_limits: SetLimits, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(mcp_adapter, "_GRACE", 0.01)
+    set_limits(closing_mcp_server=0.01)
 
     async def main() -> None:
         release = asyncio.Event()
@@ -364,7 +365,7 @@ def test_an_answer_without_a_question_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("server", [object(), print, {}, None, mock.Mock()], ids=name_of)
-def test_what_is_no_server_is_refused(server: object) -> None:
+def test_an_object_that_is_not_a_server_is_refused(server: object) -> None:
     assert protocol_server(server) is None
     with pytest.raises(OptionsError, match="Pass a ToolServer") as refusal:
         McpConversation("calc", server, print)

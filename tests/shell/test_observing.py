@@ -29,10 +29,10 @@ from bridle import (
     start_session,
     tool,
 )
-from bridle._core.actions import Deliver
-from bridle._shell.actor import Actor
-from bridle._shell.log_records import Journal
-from bridle._shell.observing import SessionObserver, Teller, traced
+from bridle._engine.actions import Deliver
+from bridle._observe.log_records import Journal
+from bridle._observe.observer import SessionObserver, Teller, traced
+from bridle._session.actor import Actor
 from bridle.telemetry import (
     Began,
     CallBegan,
@@ -151,7 +151,7 @@ STARTED = ["start", "SessionReady!", "start: ok", "send_user_message", "turn"]
 # ---------------------------------------------------------------- whole stories
 
 
-def test_a_turn_with_a_tool_a_hook_and_a_permission_is_told_from_start_to_end() -> None:
+def test_a_turn_with_a_tool_a_hook_and_a_permission_is_reported_from_start_to_end() -> None:
     """R453: everything that takes time begins and ends once, inside what it is part of."""
     bidir = BidirOptions(
         on_pre_tool_use=lambda context: None,
@@ -398,7 +398,7 @@ def test_what_never_began_does_not_end() -> None:
 # ---------------------------------------------------------------- observers
 
 
-def test_an_observer_that_raises_harms_nothing_and_is_logged_once(
+def test_the_session_continues_if_an_observer_raises_and_logs_it_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """R453."""
@@ -458,7 +458,7 @@ def test_an_observer_may_end_the_program(error: type[BaseException]) -> None:
         teller.environment()
 
 
-def test_an_observer_is_told_in_the_context_of_whoever_acts() -> None:
+def test_an_observer_is_called_in_the_context_of_the_caller() -> None:
     """Also of one whose prompt has to wait until the session is ready."""
     notes = Notes()
 
@@ -556,24 +556,21 @@ def test_telemetry_adds_variables_for_the_cli_unless_the_application_has_its_own
     assert found(TRACEPARENT="mine") == ("mine", None)
 
 
-def test_no_telemetry_looks_at_no_message() -> None:
+async def test_no_telemetry_looks_at_no_message() -> None:
     """R453: without it, the very functions run that would run if there were no such thing."""
 
-    async def main() -> None:
-        with FakeCli.auto() as cli:
-            async with (
-                start_session(options(cli)) as blind,
-                start_session(options(cli), Notes().sdk) as seen,
-            ):
-                plain, watched = blind._actor, seen._actor
-                assert plain._perform == Actor._PERFORM
-                assert {
-                    kind
-                    for kind in Actor._PERFORM
-                    if watched._perform[kind] is not Actor._PERFORM[kind]
-                } == {Deliver}
-
-    run(main)
+    with FakeCli.auto() as cli:
+        async with (
+            start_session(options(cli)) as blind,
+            start_session(options(cli), Notes().sdk) as seen,
+        ):
+            plain, watched = blind._actor, seen._actor
+            assert plain._perform == Actor._PERFORM
+            assert {
+                kind
+                for kind in Actor._PERFORM
+                if watched._perform[kind] is not Actor._PERFORM[kind]
+            } == {Deliver}
 
 
 # ---------------------------------------------------------------- queries

@@ -12,10 +12,10 @@ from claude_agent_sdk import SessionStore as OfficialProtocol
 from tests.support.stores import run
 
 from bridle import sessions
-from bridle._core.transcripts import project_name
-from bridle._shell.spool import spool_name
 from bridle.errors import OptionsError, StoreError
 from bridle.sessions import MemoryStore, OfficialStore, SessionKey, as_store
+from bridle.sessions._outbox.spool import spool_name
+from bridle.sessions._transcripts.transcript import project_name
 
 ID = "00000000-0000-4000-8000-000000000001"
 
@@ -109,61 +109,49 @@ def test_keys_are_translated() -> None:
     }
 
 
-def test_another_process_finds_the_session_from_another_directory() -> None:
+async def test_another_process_finds_the_session_from_another_directory() -> None:
     official = InMemorySessionStore()
 
-    async def work() -> None:
-        await OfficialStore(official).append(SessionKey("s", "", "-a"), [{"uuid": "1"}])
-        await OfficialStore(official).append(SessionKey("s", "journal", "-b"), [{"uuid": "2"}])
-        other = OfficialStore(official)
-        assert await other.load(SessionKey("s", "", "-b")) == [{"uuid": "1"}]
-        assert await other.subkeys("s") == ["journal"]
-        assert [(one.session_id, one.project) for one in await other.list()] == [("s", "-a")]
-        await other.delete(SessionKey("s"))
-        assert await OfficialStore(official).list() == []
-        assert official.size == 0
-
-    run(work)
+    await OfficialStore(official).append(SessionKey("s", "", "-a"), [{"uuid": "1"}])
+    await OfficialStore(official).append(SessionKey("s", "journal", "-b"), [{"uuid": "2"}])
+    other = OfficialStore(official)
+    assert await other.load(SessionKey("s", "", "-b")) == [{"uuid": "1"}]
+    assert await other.subkeys("s") == ["journal"]
+    assert [(one.session_id, one.project) for one in await other.list()] == [("s", "-a")]
+    await other.delete(SessionKey("s"))
+    assert await OfficialStore(official).list() == []
+    assert official.size == 0
 
 
-def test_a_session_that_the_official_sdk_has_stored_is_found_by_its_project() -> None:
+async def test_a_session_that_the_official_sdk_has_stored_is_found_by_its_project() -> None:
     official = InMemorySessionStore()
 
-    async def work() -> None:
-        entry: Any = {"type": "user", "uuid": "1"}
-        await official.append({"project_key": "-a", "session_id": "s"}, [entry])
-        sub: Any = {"project_key": "-a", "session_id": "s", "subpath": "subagents/agent-1"}
-        await official.append(sub, [entry])
-        store = OfficialStore(official)
-        assert [one.session_id for one in await store.list("-a")] == ["s"]
-        assert await store.load(SessionKey("s", "", "-a")) == [entry]
-        assert await store.subkeys("s") == ["subagents/agent-1"]
-
-    run(work)
+    entry: Any = {"type": "user", "uuid": "1"}
+    await official.append({"project_key": "-a", "session_id": "s"}, [entry])
+    sub: Any = {"project_key": "-a", "session_id": "s", "subpath": "subagents/agent-1"}
+    await official.append(sub, [entry])
+    store = OfficialStore(official)
+    assert [one.session_id for one in await store.list("-a")] == ["s"]
+    assert await store.load(SessionKey("s", "", "-a")) == [entry]
+    assert await store.subkeys("s") == ["subagents/agent-1"]
 
 
-def test_repeated_uuids_are_skipped_by_load() -> None:
-    async def work() -> None:
-        store = OfficialStore(Minimal())
-        for _ in range(2):
-            await store.append(SessionKey("s"), [{"uuid": "1"}, {"tag": "x"}])
-        assert await store.load(SessionKey("s")) == [{"uuid": "1"}, {"tag": "x"}, {"tag": "x"}]
-
-    run(work)
+async def test_repeated_uuids_are_skipped_by_load() -> None:
+    store = OfficialStore(Minimal())
+    for _ in range(2):
+        await store.append(SessionKey("s"), [{"uuid": "1"}, {"tag": "x"}])
+    assert await store.load(SessionKey("s")) == [{"uuid": "1"}, {"tag": "x"}, {"tag": "x"}]
 
 
 @pytest.mark.parametrize("official", [Minimal(), inheriting()])
-def test_missing_optional_methods_are_named_when_they_are_needed(official: object) -> None:
-    async def work() -> None:
-        store = OfficialStore(official)
-        await store.append(SessionKey("s"), [{"uuid": "1"}])
-        with pytest.raises(StoreError, match="list_sessions"):
-            await store.list()
-        with pytest.raises(StoreError, match="delete"):
-            await store.delete(SessionKey("s"))
-        assert await store.subkeys("s") == []
-
-    run(work)
+async def test_missing_optional_methods_are_named_when_they_are_needed(official: object) -> None:
+    store = OfficialStore(official)
+    await store.append(SessionKey("s"), [{"uuid": "1"}])
+    with pytest.raises(StoreError, match="list_sessions"):
+        await store.list()
+    with pytest.raises(StoreError, match="delete"):
+        await store.delete(SessionKey("s"))
+    assert await store.subkeys("s") == []
 
 
 def test_entries_are_redacted_before_they_are_passed_on() -> None:
@@ -177,30 +165,27 @@ def test_entries_are_redacted_before_they_are_passed_on() -> None:
     assert official.entries[("p", "s")] == [{"uuid": "1", "text": "***"}]
 
 
-def test_sessions_of_the_official_sdk_are_listed_and_read(tmp_path: Path) -> None:
+async def test_sessions_of_the_official_sdk_are_listed_and_read(tmp_path: Path) -> None:
     official = InMemorySessionStore()
     project = project_name(os.path.realpath(tmp_path))
     message = {"role": "user", "content": "hello"}
     entry = {"type": "user", "uuid": "1", "parentUuid": None, "message": message}
     agent = {**entry, "uuid": "2", "isSidechain": True}
 
-    async def main() -> None:
-        key: Any = {"project_key": project, "session_id": ID}
-        append: Any = official.append
-        await append(key, [entry])
-        await append({**key, "subpath": "subagents/agent-1"}, [agent])
-        store: Any = official
-        place: Any = {"directory": tmp_path, "store": store}
-        [info] = await sessions.list_sessions(**place)
-        assert info.session_id == ID
-        assert (await sessions.get_session(ID, **place)).session_id == ID
-        assert len(await sessions.read_messages(ID, **place)) == 1
-        transcript = await sessions.read_transcript(ID, **place)
-        assert [one.name for one in transcript.subagents] == ["agent-1"]
-        await sessions.delete(ID, **place)
-        assert await sessions.list_sessions(**place) == []
-
-    run(main)
+    key: Any = {"project_key": project, "session_id": ID}
+    append: Any = official.append
+    await append(key, [entry])
+    await append({**key, "subpath": "subagents/agent-1"}, [agent])
+    store: Any = official
+    place: Any = {"directory": tmp_path, "store": store}
+    [info] = await sessions.list_sessions(**place)
+    assert info.session_id == ID
+    assert (await sessions.get_session(ID, **place)).session_id == ID
+    assert len(await sessions.read_messages(ID, **place)) == 1
+    transcript = await sessions.read_transcript(ID, **place)
+    assert [one.name for one in transcript.subagents] == ["agent-1"]
+    await sessions.delete(ID, **place)
+    assert await sessions.list_sessions(**place) == []
 
 
 # ---------------------------------------------------------------- where spool files belong
@@ -273,17 +258,14 @@ def test_a_store_without_a_location_is_reported_once(caplog: pytest.LogCaptureFi
     assert "Minimal has no location" in record.getMessage()
 
 
-def test_a_session_that_was_loaded_first_is_added_to_the_index() -> None:
+async def test_a_session_that_was_loaded_first_is_added_to_the_index() -> None:
     official = InMemorySessionStore()
 
-    async def work() -> None:
-        entry: Any = {"type": "user", "uuid": "1"}
-        await official.append({"project_key": "-a", "session_id": "s"}, [entry])
-        store = OfficialStore(official)
-        assert await store.load(SessionKey("s", "", "-a")) == [entry]
-        await store.append(SessionKey("s", "", "-b"), [{"type": "user", "uuid": "2"}])
-        other = OfficialStore(official)
-        assert len(await other.load(SessionKey("s", "", "-elsewhere")) or ()) == 2
-        assert [(one.session_id, one.project) for one in await other.list()] == [("s", "-a")]
-
-    run(work)
+    entry: Any = {"type": "user", "uuid": "1"}
+    await official.append({"project_key": "-a", "session_id": "s"}, [entry])
+    store = OfficialStore(official)
+    assert await store.load(SessionKey("s", "", "-a")) == [entry]
+    await store.append(SessionKey("s", "", "-b"), [{"type": "user", "uuid": "2"}])
+    other = OfficialStore(official)
+    assert len(await other.load(SessionKey("s", "", "-elsewhere")) or ()) == 2
+    assert [(one.session_id, one.project) for one in await other.list()] == [("s", "-a")]

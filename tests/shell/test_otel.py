@@ -352,7 +352,7 @@ def test_a_query_that_went_wrong_is_an_error(script: FakeCli, failure: str) -> N
 # ---------------------------------------------------------------- the CLI's part
 
 
-def test_a_cli_continues_the_trace_of_whoever_starts_it() -> None:
+def test_a_cli_continues_the_trace_of_its_caller() -> None:
     """R453: W3C trace context, with the state if there is one; nothing without a span."""
     laboratory = Laboratory()
     assert isinstance(laboratory.telemetry, TracingTelemetry)

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.pools import Lab, ask, clis
+from tests.support.limits import SetLimits
+from tests.support.pools import Lab, ask, clis, pool_of
 from tests.support.processes import run, until
 
 from bridle import Agent, Retry
-from bridle._core.attempts import AnswerPlan
-from bridle._doors import portal
-from bridle._doors.pool_work import PoolWork
+from bridle._pool.pool_work import PoolWork
 from bridle.agent import Pool
 from bridle.errors import UsageError
 from bridle.sessions import MemoryStore, SessionKey
+from bridle.sync import _portal as portal
 from bridle.testing import FakeCli
 
 
@@ -40,47 +40,41 @@ async def close_now(pool: Pool[Any]) -> None:
 
 
 @pytest.mark.parametrize("use", ["run", "session", "key"])
-def test_closing_during_a_claim_starts_no_other_process(tmp_path: Path, use: str) -> None:
-    async def main() -> None:
-        fake = FakeCli(flavour="2.1.326").expect_initialize().expect_request("claim_session")
-        with fake.silence() as cli:
-            agent = Agent(cli_path=cli.path, cwd=str(tmp_path))
-            pool = agent.pool(size=1)
-            await pool.__aenter__()
+async def test_closing_during_a_claim_starts_no_other_process(tmp_path: Path, use: str) -> None:
+    fake = FakeCli(flavour="2.1.326").expect_initialize().expect_request("claim_session")
+    with fake.silence() as cli:
+        agent = Agent(cli_path=cli.path, cwd=str(tmp_path))
+        pool = agent.pool(size=1)
+        await pool.__aenter__()
 
-            async def borrow() -> None:
-                async with pool.session(key="a" if use == "key" else None):
-                    pass
+        async def borrow() -> None:
+            async with pool.session(key="a" if use == "key" else None):
+                pass
 
-            caller = asyncio.create_task(pool.run("hi") if use == "run" else borrow())
-            await until(lambda: any("claim_session" in str(lines) for lines in cli.runs))
-            await close_now(pool)
-            assert clis() == set()
-            with pytest.raises(UsageError):
-                await caller
-            assert (len(cli.runs), pool.metrics.in_use) == (1, 0)
-
-    run(main)
+        caller = asyncio.create_task(pool.run("hi") if use == "run" else borrow())
+        await until(lambda: any("claim_session" in str(lines) for lines in cli.runs))
+        await close_now(pool)
+        assert clis() == set()
+        with pytest.raises(UsageError):
+            await caller
+        assert (len(cli.runs), pool.metrics.in_use) == (1, 0)
 
 
-def test_closing_during_the_handshake_is_reported_as_such(tmp_path: Path) -> None:
-    async def main() -> None:
-        with FakeCli(flavour="2.1.326").silence(reading=False) as cli:
-            pool = Agent(cli_path=cli.path, cwd=str(tmp_path)).pool(size=1, ready=0)
-            await pool.__aenter__()
-            caller = asyncio.create_task(pool.run("hi"))
-            await until(clis)
-            await close_now(pool)
-            assert clis() == set()
-            with pytest.raises(UsageError):
-                await caller
-
-    run(main)
+async def test_closing_during_the_handshake_is_reported_as_such(tmp_path: Path) -> None:
+    with FakeCli(flavour="2.1.326").silence(reading=False) as cli:
+        pool = pool_of(Agent(cli_path=cli.path, cwd=str(tmp_path)), size=1, ready=0)
+        await pool.__aenter__()
+        caller = asyncio.create_task(pool.run("hi"))
+        await until(clis)
+        await close_now(pool)
+        assert clis() == set()
+        with pytest.raises(UsageError):
+            await caller
 
 
 @pytest.mark.parametrize("is_pausing", [False, True])
-def test_closing_ends_a_run_that_continues_after_a_crash(
-    newest: Lab, monkeypatch: pytest.MonkeyPatch, is_pausing: bool
+async def test_closing_ends_a_run_that_continues_after_a_crash(
+    newest: Lab, set_limits: SetLimits, is_pausing: bool
 ) -> None:
     """In its new process, and in the pause before that."""
     pauses: list[float] = []
@@ -89,28 +83,25 @@ def test_closing_ends_a_run_that_continues_after_a_crash(
         pauses.append(3600.0 if is_pausing else 0.0)
         return pauses[-1]
 
-    monkeypatch.setattr(AnswerPlan, "pause_after_crash", pause)
+    set_limits(pause_after_crash=pause)
 
-    async def main() -> None:
-        pool = newest.agent().pool(size=1, retry=Retry(attempts=2))
-        await pool.__aenter__()
-        job = asyncio.create_task(pool.run("SLOW"))
-        await until(lambda: any("SLOW" in str(lines[-3:]) for lines in newest.cli.runs))
-        [first] = clis()
-        os.kill(first, signal.SIGKILL)
-        await until(lambda: pauses)
-        if not is_pausing:
-            await until(lambda: [pid for pid in clis() if pid != first])
-        await close_now(pool)
-        assert clis() == set()
-        with pytest.raises(UsageError):
-            await job
-        assert clis() == set()
-
-    run(main)
+    pool = newest.agent().pool(size=1, retry=Retry(attempts=2))
+    await pool.__aenter__()
+    job = asyncio.create_task(pool.run("SLOW"))
+    await until(lambda: any("SLOW" in str(lines[-3:]) for lines in newest.cli.runs))
+    [first] = clis()
+    os.kill(first, signal.SIGKILL)
+    await until(lambda: pauses)
+    if not is_pausing:
+        await until(lambda: [pid for pid in clis() if pid != first])
+    await close_now(pool)
+    assert clis() == set()
+    with pytest.raises(UsageError):
+        await job
+    assert clis() == set()
 
 
-def test_closing_while_the_store_loads_a_key_starts_no_process(newest: Lab) -> None:
+async def test_closing_while_the_store_loads_a_key_starts_no_process(newest: Lab) -> None:
     class Stuck(MemoryStore):
         calls = 0
 
@@ -120,81 +111,73 @@ def test_closing_while_the_store_loads_a_key_starts_no_process(newest: Lab) -> N
                 await asyncio.Event().wait()
             return await super().load(key)
 
-    async def main() -> None:
-        store = Stuck()
-        pool = newest.agent(store=store).pool(size=1, ready=0)
-        await pool.__aenter__()
+    store = Stuck()
+    pool = pool_of(newest.agent(store=store), size=1, ready=0)
+    await pool.__aenter__()
 
-        async def borrow() -> None:
-            async with pool.session(key="a"):
-                pass
+    async def borrow() -> None:
+        async with pool.session(key="a"):
+            pass
 
-        caller = asyncio.create_task(borrow())
-        await until(lambda: store.calls == 2)
-        await close_now(pool)
-        with pytest.raises(UsageError):
-            await caller
-        assert newest.cli.runs == []
-
-    run(main)
+    caller = asyncio.create_task(borrow())
+    await until(lambda: store.calls == 2)
+    await close_now(pool)
+    with pytest.raises(UsageError):
+        await caller
+    assert newest.cli.runs == []
 
 
-def test_a_caller_that_gets_its_place_while_the_pool_closes_starts_no_process(newest: Lab) -> None:
-    async def main() -> None:
-        pool = newest.agent().pool(size=1, ready=0, drain=0.0)
-        await pool.__aenter__()
-        caller = asyncio.create_task(pool.run("hi"))
-        work: PoolWork = pool._work
-        await until(lambda: work.places.table.metrics().in_use == 1)
-        await pool.aclose()
-        with pytest.raises(UsageError):
-            await caller
-        assert clis() == set()
-
-    run(main)
-
-
-def test_cancelling_the_block_waits_for_no_caller(newest: Lab) -> None:
-    async def main() -> None:
-        entered = asyncio.Event()
-        jobs: list[asyncio.Task[Any]] = []
-
-        async def serve() -> None:
-            async with newest.agent().pool(size=1, drain=3600.0) as pool:
-                jobs.append(asyncio.create_task(pool.run("SLOW")))
-                await until(lambda: any("SLOW" in str(lines[-3:]) for lines in newest.cli.runs))
-                entered.set()
-                await asyncio.Event().wait()
-
-        serving = asyncio.create_task(serve())
-        await entered.wait()
-        serving.cancel()
-        await asyncio.wait([serving], timeout=30.0)
-        assert serving.cancelled()
-        assert (await jobs[0]).reason == "interrupted"
-        assert clis() == set()
-
-    run(main)
+async def test_a_caller_that_gets_its_place_while_the_pool_closes_starts_no_process(
+    newest: Lab, set_limits: SetLimits
+) -> None:
+    set_limits(closing_pool=0.0)
+    pool = pool_of(newest.agent(), size=1, ready=0)
+    await pool.__aenter__()
+    caller = asyncio.create_task(pool.run("hi"))
+    work: PoolWork = pool._work
+    await until(lambda: work.places.table.metrics().in_use == 1)
+    await pool.aclose()
+    with pytest.raises(UsageError):
+        await caller
+    assert clis() == set()
 
 
-def test_an_unexpected_error_of_a_start_in_advance_costs_no_caller_its_place(
+async def test_cancelling_the_block_waits_for_no_caller(newest: Lab, set_limits: SetLimits) -> None:
+    set_limits(closing_pool=3600.0)
+    entered = asyncio.Event()
+    jobs: list[asyncio.Task[Any]] = []
+
+    async def serve() -> None:
+        async with newest.agent().pool(size=1) as pool:
+            jobs.append(asyncio.create_task(pool.run("SLOW")))
+            await until(lambda: any("SLOW" in str(lines[-3:]) for lines in newest.cli.runs))
+            entered.set()
+            await asyncio.Event().wait()
+
+    serving = asyncio.create_task(serve())
+    await entered.wait()
+    serving.cancel()
+    await asyncio.wait([serving], timeout=30.0)
+    assert serving.cancelled()
+    assert (await jobs[0]).reason == "interrupted"
+    assert clis() == set()
+
+
+async def test_an_unexpected_error_of_a_start_in_advance_costs_no_caller_its_place(
     newest: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        pool = newest.agent().pool(size=2, ready=1)
-        async with pool:
-            places = pool._work.places
+    pool = pool_of(newest.agent(), size=2, ready=1)
+    async with pool:
+        places = pool._work.places
 
-            def fail(_: object) -> Any:
-                raise RuntimeError("can't start new thread")
+        def fail(_: object) -> Any:
+            raise RuntimeError("can't start new thread")
 
-            monkeypatch.setattr(places, "_make_parked", fail)
-            # The ready process is handed out, and another one is started in advance.
-            assert (await pool.run("hi")).ok
-            assert (pool.metrics.in_use, pool.metrics.lost) == (0, 1)
-            assert places._timer is not None
-
-    run(main)
+        monkeypatch.setattr(places, "_make_parked", fail)
+        # The ready process is handed out, and another one is started in advance.
+        assert (await pool.run("hi")).ok
+        assert (pool.metrics.in_use, pool.metrics.lost) == (0, 1)
+        assert places._timer is not None
 
 
 # -- Ctrl-C in the blocking twin -------------------------------------------------------------------
@@ -286,22 +269,19 @@ def test_ctrl_c_while_the_blocking_twin_closes_ends_its_processes(
     run(lambda: until(lambda: clis() == set()))
 
 
-def test_one_session_object_is_borrowed_by_one_caller_at_a_time(newest: Lab) -> None:
-    async def main() -> None:
-        async with newest.agent().pool(size=2) as pool:
-            one = pool.session()
-            async with one as session:
-                with pytest.raises(UsageError):
-                    await one.__aenter__()
-                assert await ask(session) == "You said: hi"
-            async with one as session:
-                assert await ask(session) == "You said: hi"
-
-    run(main)
+async def test_one_session_object_is_borrowed_by_one_caller_at_a_time(newest: Lab) -> None:
+    async with newest.agent().pool(size=2) as pool:
+        one = pool.session()
+        async with one as session:
+            with pytest.raises(UsageError):
+                await one.__aenter__()
+            assert await ask(session) == "You said: hi"
+        async with one as session:
+            assert await ask(session) == "You said: hi"
 
 
 @pytest.mark.parametrize("is_forced", [False, True])
-def test_closing_a_pool_waits_until_a_key_is_forgotten(newest: Lab, is_forced: bool) -> None:
+async def test_closing_a_pool_waits_until_a_key_is_forgotten(newest: Lab, is_forced: bool) -> None:
     """A forced close ends the call. The lease of the key is given back in both cases."""
 
     class Slow(MemoryStore):
@@ -314,26 +294,23 @@ def test_closing_a_pool_waits_until_a_key_is_forgotten(newest: Lab, is_forced: b
             await self.go.wait()
             await super().delete(key)
 
-    async def main() -> None:
-        store = Slow()
-        pool = newest.agent(store=store).pool(size=1, ready=0)
-        await pool.__aenter__()
-        async with pool.session(key="a") as session:
-            await ask(session)
-        forgetting = asyncio.create_task(pool.forget("a"))
-        await store.begun.wait()
-        if is_forced:
-            await close_now(pool)
-            with pytest.raises(UsageError, match="closed"):
-                await forgetting
-        else:
-            closing = asyncio.create_task(pool.aclose())
-            await asyncio.sleep(0.1)
-            assert not closing.done()
-            store.go.set()
-            await closing
-            assert forgetting.done()
+    store = Slow()
+    pool = pool_of(newest.agent(store=store), size=1, ready=0)
+    await pool.__aenter__()
+    async with pool.session(key="a") as session:
+        await ask(session)
+    forgetting = asyncio.create_task(pool.forget("a"))
+    await store.begun.wait()
+    if is_forced:
+        await close_now(pool)
+        with pytest.raises(UsageError, match="closed"):
             await forgetting
-        assert store._leases == {}
-
-    run(main)
+    else:
+        closing = asyncio.create_task(pool.aclose())
+        await asyncio.sleep(0.1)
+        assert not closing.done()
+        store.go.set()
+        await closing
+        assert forgetting.done()
+        await forgetting
+    assert store._leases == {}

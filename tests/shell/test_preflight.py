@@ -22,9 +22,9 @@ from bridle import (
     UnsupportedCliVersionError,
     sync,
 )
-from bridle._core.versions import Version
-from bridle._shell.locate import Failed, TimedOut, Unreadable
-from bridle._shell.preflight import (
+from bridle._engine.versions import Version
+from bridle._process.locate import Failed, TimedOut, Unreadable
+from bridle._session.preflight import (
     judge_version,
     settings_text,
     settle_options,
@@ -50,7 +50,7 @@ UNKNOWN: dict[str, Unreadable | TimedOut | Failed] = {
 
 
 @pytest.mark.parametrize("words", UNKNOWN)
-def test_a_version_that_cannot_be_known_is_told_in_words(words: str) -> None:
+def test_a_version_that_cannot_be_known_is_reported_in_words(words: str) -> None:
     """R143, R144, R145: or refused, where that is asked for."""
     assert judge_version(UNKNOWN[words]) == words
     with pytest.raises(UnsupportedCliVersionError, match="permissive_version_check") as caught:
@@ -77,7 +77,7 @@ def test_under_another_framework_the_blocking_door_is_named(
 
 
 @pytest.mark.parametrize("kind", [Unreadable, Failed])
-def test_what_a_cli_says_of_its_version_is_told_short_and_without_secrets(
+def test_what_a_cli_says_of_its_version_is_reported_short_and_without_secrets(
     kind: type[Unreadable] | type[Failed],
 ) -> None:
     words = str(kind("password=aaaabbbb-ccccdddd-1234 " + "x" * 400))
@@ -118,7 +118,7 @@ DOORS: dict[str, Callable[[CliOptions], object]] = {
 
 @pytest.mark.parametrize("field", FILES)
 @pytest.mark.parametrize("door", DOORS)
-def test_a_file_that_is_not_there_is_told_before_anything_starts(
+def test_a_file_that_is_not_there_is_reported_before_anything_starts(
     door: str, field: str, tmp_path: Path
 ) -> None:
     with FakeCli.auto() as fake:
@@ -197,7 +197,7 @@ def _as_somebody() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("locked", ["file", "directory"])
-def test_a_file_that_may_not_be_read_is_told_as_such(locked: str) -> None:
+def test_a_file_that_may_not_be_read_is_reported_as_such(locked: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name) / "directory"
         place.mkdir()
@@ -213,7 +213,7 @@ def test_a_file_that_may_not_be_read_is_told_as_such(locked: str) -> None:
     assert refused.value.problem == f"names {place}/file, which cannot be read: Permission denied"
 
 
-def test_a_file_that_the_configuration_names_is_blamed_on_it(tmp_path: Path) -> None:
+def test_the_error_of_a_file_names_the_configuration_that_names_it(tmp_path: Path) -> None:
     config = tmp_path / "bridle.toml"
     config.write_text('[cli]\nmcp_config = "/nowhere/servers.json"\n')
     with pytest.raises(OptionsError) as refused:
@@ -221,18 +221,18 @@ def test_a_file_that_the_configuration_names_is_blamed_on_it(tmp_path: Path) -> 
     assert refused.value.field == "config: cli.mcp_config"
 
 
-def test_a_pipe_is_left_to_whoever_reads_it(tmp_path: Path) -> None:
+def test_a_pipe_is_left_to_its_reader(tmp_path: Path) -> None:
     """To open it would wait for its writer, or make the writer believe that it was read."""
     os.mkfifo(tmp_path / "pipe")
     settle_options(CliOptions(mcp_config=tmp_path / "pipe"), None, None, {})
 
 
 @pytest.mark.parametrize("said", ['{"a": 1}', ' \n{"a": 1}', {"a": 1}])
-def test_what_is_said_in_full_is_no_path(said: Any) -> None:
+def test_text_given_in_full_is_not_a_path(said: Any) -> None:
     settle_options(CliOptions(settings=said), None, None, {})
 
 
-def test_a_missing_directory_is_not_blamed_on_the_files_in_it() -> None:
+def test_the_error_of_a_missing_directory_names_the_directory() -> None:
     settle_options(CliOptions(cwd="/nowhere", settings="a.json"), None, None, {})
 
 

@@ -13,7 +13,6 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import warnings
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.limits import SetLimits
 from tests.support.processes import (
     Programs,
     Recorder,
@@ -35,13 +35,13 @@ from tests.support.processes import (
     wait_until,
 )
 
-from bridle._core.launch import LaunchFile
-from bridle._core.versions import MINIMUM, Version
-from bridle._shell import process, tree, watchdog
-from bridle._shell.locate import version_of
-from bridle._shell.process import CliProcess
-from bridle._shell.transport import Transport
-from bridle._shell.tree import MARK, SIGKILL
+from bridle._engine.versions import MINIMUM, Version
+from bridle._process import tree, watchdog
+from bridle._process.launch.plan import LaunchFile
+from bridle._process.locate import version_of
+from bridle._process.process import CliProcess
+from bridle._process.transport import Transport
+from bridle._process.tree import MARK, SIGKILL
 from bridle.errors import SpawnError
 from bridle.testing import ScriptedModel, text, tool_use
 from bridle.testing.pytest_plugin import TEST_CLIS, named_clis
@@ -68,11 +68,11 @@ def programs(tmp_path: Path) -> Programs:
 
 
 @pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def temporary(tmp_path: Path, set_limits: SetLimits) -> Path:
     """Where private files go in this test."""
     directory = tmp_path / "tmp"
     directory.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(directory))
+    set_limits(temporary_directory=str(directory))
     return directory
 
 
@@ -169,7 +169,7 @@ def test_bytes_pass_as_they_are(programs: Programs) -> None:
         ("kill -KILL $$", -SIGKILL),
     ],
 )
-def test_the_exit_code_is_told_once(
+def test_the_exit_code_is_reported_once(
     source: str, code: int, programs: Programs, run_on: RunOn
 ) -> None:
     recorder = run_on(lambda: run_to_end(programs.shell(source)))
@@ -212,7 +212,7 @@ def test_what_is_unsent_at_the_end_of_the_input_is_sent_before_it(programs: Prog
     assert recorder.output == f"{MIB}\n".encode()
 
 
-def test_a_broken_input_is_told_once_and_not_in_the_midst_of_a_write(
+def test_a_broken_input_is_reported_once_and_not_in_the_midst_of_a_write(
     programs: Programs, run_on: RunOn
 ) -> None:
     """R168."""
@@ -237,9 +237,7 @@ def test_a_broken_input_is_told_once_and_not_in_the_midst_of_a_write(
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_an_input_that_breaks_while_it_waits_frees_whoever_waits(
-    ended: bool, programs: Programs
-) -> None:
+def test_an_input_that_breaks_wakes_its_waiters(ended: bool, programs: Programs) -> None:
     async def main() -> None:
         recorder = Recorder()
         process = CliProcess.spawn(
@@ -256,7 +254,7 @@ def test_an_input_that_breaks_while_it_waits_frees_whoever_waits(
     run(main)
 
 
-def test_closing_frees_whoever_waits_for_room(programs: Programs) -> None:
+def test_closing_wakes_callers_that_wait_for_room(programs: Programs) -> None:
     async def main() -> None:
         process = CliProcess.spawn(programs.shell("exec sleep 300"), plan(), Recorder())
         process.write(b"x" * MIB)
@@ -293,7 +291,7 @@ def test_reading_can_wait(programs: Programs) -> None:
     run(main)
 
 
-def test_the_last_words_of_a_process_are_heard_even_if_nobody_was_reading(
+def test_the_last_output_of_a_process_is_read_later(
     programs: Programs,
 ) -> None:
     async def main() -> None:
@@ -448,7 +446,7 @@ def test_it_inherits_no_descriptor(programs: Programs) -> None:
     run(main)
 
 
-def test_private_files_are_for_the_owner_alone_and_gone_at_the_end(
+def test_private_files_are_for_the_owner_alone_and_removed_at_the_end(
     programs: Programs, temporary: Path
 ) -> None:
     async def main() -> None:
@@ -511,10 +509,8 @@ def test_a_failed_start_says_why_and_leaves_nothing(
     assert list(temporary.iterdir()) == []
 
 
-def test_no_private_directory_means_no_start(
-    programs: Programs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+def test_no_private_directory_means_no_start(programs: Programs, set_limits: SetLimits) -> None:
+    set_limits(temporary_directory="/nowhere")
 
     async def main() -> None:
         with pytest.raises(SpawnError, match="No such file or directory: /nowhere/bridle-"):
@@ -596,9 +592,7 @@ def test_no_descendant_survives_the_close(
         if then != "lives on":
             await until(lambda: recorder.has_exited)
         assert is_alive(sleeper)
-        begun = time.perf_counter()
         await process.aclose()
-        assert time.perf_counter() - begun < 2.0
         assert not is_alive(sleeper)
         assert not is_alive(process.pid)
         assert recorder.all("exited") == [0 if then == "exits" else -SIGKILL]
@@ -606,7 +600,7 @@ def test_no_descendant_survives_the_close(
     run(main)
 
 
-def test_the_exit_is_told_while_a_descendant_holds_the_output_open(
+def test_the_exit_is_reported_while_a_descendant_holds_the_output_open(
     programs: Programs, tmp_path: Path
 ) -> None:
     async def main() -> None:
@@ -731,7 +725,7 @@ def test_a_process_that_the_cli_starts_at_once_is_ended(programs: Programs) -> N
         assert not any(map(is_alive, map(int, recorder.output.split())))
 
 
-def test_a_descriptor_that_somebody_else_closed_does_not_stop_the_close(
+def test_a_descriptor_that_other_code_closed_does_not_stop_the_close(
     programs: Programs,
 ) -> None:
     """As ``os.closerange`` does, or a library that turns the program into a daemon."""
@@ -771,7 +765,7 @@ def test_closing_gives_up_in_time_and_the_watchdog_goes_on(
         recorder = Recorder()
         child = CliProcess.spawn(programs.shell("exec sleep 300"), plan(), recorder)
         with monkeypatch.context() as immortal:
-            immortal.setattr(process, "_CLOSE_LIMIT", 0.1)
+            SetLimits(immortal)(closing_process=0.1)
             immortal.setattr(tree, "_signal", lambda *_: None)
             immortal.setattr(os, "kill", lambda *_: None)
             await child.aclose()
@@ -787,6 +781,7 @@ def test_closing_gives_up_in_time_and_the_watchdog_goes_on(
         os.waitpid(pid, 0)
 
 
+@pytest.mark.longer(after=2)
 @pytest.mark.parametrize("steps", [0, 1, 2, 3])
 def test_a_loop_that_ends_in_the_midst_of_closing_leaves_nothing(
     steps: int, programs: Programs, temporary: Path
@@ -950,11 +945,11 @@ def test_without_process_descriptors_the_exit_is_noticed(
 
 
 def test_without_proc_the_group_is_ended(
-    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_limits: SetLimits
 ) -> None:
     """R137: as on macOS."""
     monkeypatch.delattr(os, "pidfd_open")
-    monkeypatch.setattr(tree, "PROC", False)
+    set_limits(has_proc=False)
 
     async def main() -> None:
         recorder = Recorder()
@@ -971,7 +966,7 @@ def test_without_proc_the_group_is_ended(
     assert run(lambda: run_to_end(programs.shell("exit 3"))).all("exited") == [3]
 
 
-def test_an_exit_code_that_nobody_kept_is_unknown(programs: Programs) -> None:
+def test_an_exit_code_that_was_collected_elsewhere_is_unknown(programs: Programs) -> None:
     """The system reaps children by itself where SIGCHLD is ignored."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
@@ -1055,6 +1050,7 @@ while [ $(wc -l <pids) -lt 3 ]; do sleep 0.01; done
 """
 
 
+@pytest.mark.longer(after=1)
 @pytest.mark.parametrize("cli", CLIS)
 @pytest.mark.parametrize("ending", ["closed", "terminated", "killed from outside"])
 def test_a_real_cli_leaves_nothing_of_what_its_tools_started(cli: Path, ending: str) -> None:
@@ -1082,9 +1078,7 @@ def test_a_real_cli_leaves_nothing_of_what_its_tools_started(cli: Path, ending: 
                 os.kill(process.pid, SIGKILL)
             if ending != "closed":
                 await until(lambda: recorder.has_exited)
-            begun = time.perf_counter()
             await process.aclose()
-            assert time.perf_counter() - begun < 2.0
             assert not any(map(is_alive, (*pids, process.pid)))
             # Closed, it is killed, unless the end of its input made it leave a moment earlier.
             codes = {"closed": (-SIGKILL, 0), "terminated": (143,)}.get(ending, (-SIGKILL,))

@@ -8,13 +8,13 @@ import gc
 import math
 import os
 import threading
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import pytest
-from tests.support.processes import is_alive, run, until
+from tests.support.limits import SetLimits
+from tests.support.processes import LIMIT, is_alive, run, until
 
 from bridle import (
     Allow,
@@ -25,6 +25,7 @@ from bridle import (
     CliExitedDuringInit,
     CliNotFoundError,
     CliOptions,
+    Hook,
     InitializationError,
     InitializationTimeout,
     Limits,
@@ -39,18 +40,20 @@ from bridle import (
     SpawnError,
     StartError,
     TextBlock,
+    ToolServer,
     TransportError,
     Turn,
     UnsupportedCliVersionError,
     query,
+    tool,
 )
-from bridle._core.launch import Launch
-from bridle._core.shutdown import HOLD, ShutdownStep
-from bridle._shell import preflight
-from bridle._shell.actor import Actor
-from bridle._shell.listeners import KEPT_WARNINGS
-from bridle._shell.query_actor import QueryActor
-from bridle._shell.transport import TransportEvents
+from bridle._observe.listeners import KEPT_WARNINGS
+from bridle._process.launch.plan import Launch
+from bridle._process.transport import TransportEvents
+from bridle._session.actor import Actor
+from bridle._session.one_way.query_actor import QueryActor
+from bridle._session.preflight import settle_keywords
+from bridle._session.session import InnerSession
 from bridle.errors import (
     CliExitedError,
     FirstEventLimitError,
@@ -62,12 +65,10 @@ from bridle.errors import (
 )
 from bridle.events import WarningKind
 from bridle.messages import CommandLifecycle
+from bridle.outcomes import OutcomeReason
 from bridle.telemetry import Observation, QueryEnded
 from bridle.testing import FakeCli
 from bridle.testing.fake_cli import FLAVOURS
-
-SOON = 1.5
-"""Seconds from a cause to its consequence: far less than any timeout meant for something else."""
 
 WORDS = "these are my last words"
 ANSWER = FakeCli().stderr(WORDS).expect_initialize().turn("Hi.")
@@ -129,7 +130,7 @@ def test_an_input_that_is_broken_at_the_last_prompt_ends_the_stream() -> None:
 
     async def main() -> None:
         with FakeCli().expect_initialize().close_stdin().silence() as cli:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(LIMIT):
                 with pytest.raises(TransportError, match="its input broke"):
                     await read(ask(cli, "x" * 1_000_000))
 
@@ -150,7 +151,7 @@ def test_a_limit_ends_the_prompts_and_stays_the_error() -> None:
             raise ValueError("it broke while it was closed")
 
     async def main() -> None:
-        script = FakeCli().expect_initialize().ignore_sigterm().silence()
+        script = FakeCli().ignore_sigterm().expect_initialize().silence()
         with script as cli:
             stream = ask(cli, prompts(), SdkOptions(limits=Limits(total=0.5)))
             with pytest.raises(TotalLimitError):
@@ -184,7 +185,35 @@ def test_a_query_with_callbacks_runs_as_a_session(flavour: str) -> None:
     run(main)
 
 
-def test_such_a_query_raises_if_the_cli_ends_without_a_result() -> None:
+@tool
+def add(a: float, b: float) -> float:
+    """Add two numbers."""
+    return a + b
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"on_pre_tool_use": lambda _: None},
+        {"hooks": {"Stop": [Hook(lambda _: None)]}},
+        {"on_can_use_tool": lambda _: Allow()},
+        {"mcp_servers": {"calc": ToolServer([add])}},
+    ],
+    ids=["hook", "hooks", "permission", "server"],
+)
+def test_each_kind_of_callback_makes_a_query_bidirectional(given: dict[str, Any]) -> None:
+    """R031."""
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            stream = query("hello", CliOptions(cli_path=cli.path), None, BidirOptions(**given))
+            assert results(await read(stream)) == ["You said: hello"]
+            assert "--permission-prompt-tool=stdio" in cli.argv
+
+    run(main)
+
+
+def test_a_query_with_callbacks_raises_if_the_cli_ends_without_a_result() -> None:
     async def main() -> None:
         script = FakeCli().expect_initialize().expect_user().start_turn().assistant("one").exit(3)
         with script as cli:
@@ -197,7 +226,7 @@ def test_such_a_query_raises_if_the_cli_ends_without_a_result() -> None:
     run(main)
 
 
-def test_such_a_query_keeps_only_the_turns_that_have_not_ended() -> None:
+def test_a_query_with_callbacks_keeps_only_the_turns_that_have_not_ended() -> None:
     """A client of the drop-in may send prompts for days."""
 
     def alive() -> int:
@@ -225,7 +254,7 @@ def test_such_a_query_keeps_only_the_turns_that_have_not_ended() -> None:
     run(main)
 
 
-def test_such_a_query_raises_if_the_cli_does_not_start() -> None:
+def test_a_query_with_callbacks_raises_if_the_cli_does_not_start() -> None:
     async def main() -> None:
         with FakeCli().exit(1) as cli, pytest.raises(StartError):
             await read(ask_as_session(cli))
@@ -233,7 +262,7 @@ def test_such_a_query_raises_if_the_cli_does_not_start() -> None:
     run(main)
 
 
-def test_such_a_query_raises_what_its_prompts_raise() -> None:
+def test_a_query_with_callbacks_raises_what_its_prompts_raise() -> None:
     async def prompts() -> AsyncIterator[str]:
         yield "hello"
         raise LookupError("no more of them")
@@ -249,7 +278,9 @@ def test_such_a_query_raises_what_its_prompts_raise() -> None:
 
 
 @pytest.mark.parametrize("exit_code", [0, 3])
-def test_such_a_query_ends_with_the_cli_while_it_waits_for_a_prompt(exit_code: int) -> None:
+def test_a_query_with_callbacks_ends_with_the_cli_while_it_waits_for_a_prompt(
+    exit_code: int,
+) -> None:
     closed: list[bool] = []
 
     async def prompts() -> AsyncIterator[str]:
@@ -269,13 +300,13 @@ def test_such_a_query_ends_with_the_cli_while_it_waits_for_a_prompt(exit_code: i
     run(main)
 
 
-def test_such_a_query_refuses_a_wrong_prompt_at_once() -> None:
+def test_a_query_with_callbacks_rejects_a_wrong_prompt_at_once() -> None:
     wrong: Any = 7
     with pytest.raises(OptionsError, match="prompt"):
         query(wrong, None, None, BidirOptions(on_can_use_tool=lambda context: Allow()))
 
 
-def test_such_a_query_takes_a_user_message_with_its_uuid() -> None:
+def test_a_query_with_callbacks_accepts_a_user_message_with_its_uuid() -> None:
     uuid = "6f1c5f4e-0000-4000-8000-000000000001"
     prompt = {"type": "user", "uuid": uuid, "message": {"role": "user", "content": "mine"}}
 
@@ -287,8 +318,25 @@ def test_such_a_query_takes_a_user_message_with_its_uuid() -> None:
     run(main)
 
 
+def test_a_second_prompt_with_the_uuid_of_one_that_runs_does_not_take_its_outcome() -> None:
+    uuid = "6f1c5f4e-0000-4000-8000-000000000001"
+    prompt = {"type": "user", "uuid": uuid, "message": {"role": "user", "content": "SLOW"}}
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            session = InnerSession(settle_keywords(CliOptions(cli_path=cli.path), None, None, {}))
+            async with session:
+                turn = await session.send_prompt(prompt)
+                with pytest.raises(OptionsError, match="already in use"):
+                    _ = await session.send_prompt(prompt)
+                await turn.interrupt()
+                assert (await turn).reason is OutcomeReason.INTERRUPTED
+
+    run(main)
+
+
 @pytest.mark.parametrize("way", ["break", "drop"])
-def test_leaving_such_a_query_leaves_nothing(way: str) -> None:
+def test_leaving_a_query_with_callbacks_leaves_nothing(way: str) -> None:
     async def main() -> None:
         with FakeCli.auto() as cli:
             stream = ask_as_session(cli, "SLOW")
@@ -542,7 +590,7 @@ def test_prompts_that_are_cancelled_by_themselves_end_the_query() -> None:
     run(main)
 
 
-def test_a_prompt_that_is_none_is_refused_when_it_comes() -> None:
+def test_an_invalid_prompt_is_refused_when_it_comes() -> None:
     async def main() -> None:
         cleaned: list[str] = []
 
@@ -602,7 +650,7 @@ def test_prompts_that_do_not_clean_up_do_not_hold_anything_up(is_stubborn: bool)
             pid = await running(stream)
             closing = asyncio.create_task(stream.aclose())
             await until(lambda: not is_alive(pid))
-            await asyncio.wait_for(closing, SOON + 1.0)
+            await closing
             finish.set()
 
     run(main)
@@ -713,7 +761,7 @@ def test_every_end_is_an_error_or_a_warning_and_leaves_nothing(name: str) -> Non
             stream = ask(cli, sdk=SdkOptions(on_warning=told.append))
             error: BridleError | None = None
             try:
-                await asyncio.wait_for(read(stream), 1.0 + 2 * SOON)
+                await read(stream)
             except BridleError as problem:
                 error = problem
             assert type(error) is (ending.error or type(None))
@@ -731,7 +779,7 @@ def test_every_end_is_an_error_or_a_warning_and_leaves_nothing(name: str) -> Non
     run(main)
 
 
-def test_stderr_is_told_and_kept_for_the_error() -> None:
+def test_stderr_is_reported_and_kept_for_the_error() -> None:
     """S026."""
 
     async def main() -> None:
@@ -789,7 +837,7 @@ def test_what_the_cli_asks_is_not_answered() -> None:
     run(main)
 
 
-def test_a_listener_that_fails_is_no_failure_of_the_query() -> None:
+def test_the_query_continues_if_a_listener_fails() -> None:
     """C24, C54."""
 
     async def main() -> None:
@@ -884,11 +932,16 @@ def test_real_api_calls_can_be_forbidden(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_a_cli_that_says_nothing_is_given_up() -> None:
     async def main() -> None:
         with FakeCli().stderr(WORDS).silence() as cli:
-            stream = ask(cli, sdk=SdkOptions(init_timeout=0.3))
-            with pytest.raises(InitializationTimeout) as caught:
-                await read(stream)
-            assert WORDS in caught.value.stderr_tail
-            assert not is_alive(stream.pid or 0)
+            told = ""
+            for seconds in (0.3, 3.0, 30.0):  # a busy machine may start it too slowly
+                stream = ask(cli, sdk=SdkOptions(init_timeout=seconds))
+                with pytest.raises(InitializationTimeout) as caught:
+                    await read(stream)
+                assert not is_alive(stream.pid or 0)
+                told = caught.value.stderr_tail
+                if WORDS in told:
+                    break
+            assert WORDS in told
 
     run(main)
 
@@ -923,10 +976,10 @@ UNKNOWN = {
 @pytest.mark.parametrize("name", UNKNOWN)
 @pytest.mark.parametrize("policy", ["strict", "permissive", "skip"])
 def test_an_unknown_version_is_refused_unless_that_is_permitted(
-    name: str, policy: str, monkeypatch: pytest.MonkeyPatch
+    name: str, policy: str, set_limits: SetLimits
 ) -> None:
     """S017, S022, S025, C22: the warning comes before anything else."""
-    monkeypatch.setattr(preflight, "VERSION_TIMEOUT", 0.3)
+    set_limits(reporting_version=0.3)
     sdk = SdkOptions(
         permissive_version_check=policy == "permissive", skip_version_check=policy == "skip"
     )
@@ -1005,19 +1058,17 @@ def test_leaving_early_leaves_nothing(name: str) -> None:
 
     async def main() -> None:
         with ENDLESS._set() as cli:
-            started = time.monotonic()
             await LEAVING[name](ask(cli))
             gc.collect()  # an exception that was caught may hold the stream in a cycle
             await until(lambda: cli.pid)
             await until(lambda: not is_alive(cli.pid or 0))
             await until(lambda: not any(map(is_alive, cli.grandchildren)))
-            assert time.monotonic() - started < HOLD[ShutdownStep.TERMINATING] + 2 * SOON
             await until(lambda: len(asyncio.all_tasks()) == 1)
 
     run(main)
 
 
-def test_closing_returns_when_everything_is_gone() -> None:
+def test_closing_returns_when_all_processes_have_ended() -> None:
     """S013: also for whoever waits for a message at that time."""
 
     async def main() -> None:
@@ -1035,7 +1086,7 @@ def test_closing_returns_when_everything_is_gone() -> None:
     run(main)
 
 
-def test_whoever_closes_is_warned_of_nothing_and_keeps_nothing() -> None:
+def test_a_closed_query_warns_of_nothing_and_keeps_nothing() -> None:
     """S013: that the CLI did not end in order is no news then."""
 
     async def main() -> None:
@@ -1200,13 +1251,6 @@ EXCESSES = {
         TurnsLimitError,
         AssistantMessage,
     ),
-    "usd": Excess(
-        GREETED.start_turn().result(total_cost_usd=0.75).silence(),
-        {"usd": 0.5},
-        UsdLimitError,
-        ResultMessage,
-        prompts=["hello"],  # with several prompts and this limit, a query is a session
-    ),
 }
 
 
@@ -1313,6 +1357,28 @@ def test_a_runner_takes_the_place_of_the_cli(monkeypatch: pytest.MonkeyPatch) ->
         assert b'"subtype":"initialize"' in script.written.splitlines()[0]
         assert b'"content":"hello"' in script.written.splitlines()[1]
         assert (script.is_closed, stream.pid, stream.warnings) == (True, None, ())
+
+    run(main)
+
+
+@pytest.mark.parametrize("prompts", [["one"], ["one", "two"]])
+def test_a_limit_in_dollars_makes_a_query_a_session_except_with_a_runner(
+    prompts: list[str],
+) -> None:
+    """A one-way query cannot ask the CLI for its cost. Results tell that of a runner."""
+
+    async def main() -> None:
+        limited = SdkOptions(limits=Limits(usd=0.5))
+        with FakeCli.auto() as cli:
+            await read(ask(cli, prompts, limited))
+            assert "--permission-prompt-tool=stdio" in cli.argv
+            assert [word for word in cli.argv if word.startswith("--max-budget-usd")] == []
+        sdk, calls = scripted(b'{"type":"result","result":"x","total_cost_usd":0.75}\n')
+        with pytest.raises(UsdLimitError) as caught:
+            await read(query(prompts, sdk=sdk.replace(limits=limited.limits)))
+        assert caught.value.outcome.cost_usd == 0.75
+        ((launch, _),) = calls
+        assert "--permission-prompt-tool=stdio" not in launch.argv
 
     run(main)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.limits import SetLimits
 
 from bridle import CliOptions, OptionsError, SdkOptions, sync
-from bridle._core.launch import plan_query
-from bridle._shell import real_api
-from bridle._shell.real_api import CALLS_NOBODY, FORBID_REAL_API, keep_on_loopback
+from bridle._process.launch.plan import plan_query
+from bridle._process.launch.real_api import CALLS_NOBODY, FORBID_REAL_API, keep_on_loopback
 from bridle.testing import FakeCli, forbid_real_api
 
 FORBIDDEN = {FORBID_REAL_API: "1"}
@@ -36,10 +36,10 @@ def pinned(
 
 
 @pytest.fixture(autouse=True)
-def no_administrator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def no_administrator(tmp_path: Path, set_limits: SetLimits) -> Path:
     """The settings of an administrator are in a directory of the test."""
     directory = tmp_path / "managed"
-    monkeypatch.setattr(real_api, "MANAGED", str(directory))
+    set_limits(managed_settings=str(directory))
     return directory
 
 
@@ -127,7 +127,7 @@ def test_managed_settings_that_the_cli_has_fetched_count_too(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("door", [sync.run, lambda *a, **k: list(sync.query(*a, **k))])
-def test_a_fake_cli_is_no_danger(door: Callable[..., object]) -> None:
+def test_a_fake_cli_is_allowed(door: Callable[..., object]) -> None:
     with forbid_real_api(), FakeCli.auto("fine") as cli:
         assert door("hello", cli=CliOptions(cli_path=cli.path))
         path = cli.path

@@ -15,16 +15,17 @@ from typing import Any, cast
 import msgspec
 import pytest
 from tests.support import cli
-from tests.support.processes import open_descriptors
+from tests.support.limits import SetLimits
+from tests.support.processes import LIMIT, open_descriptors
+from tests.support.steps import ReplaceSteps
 
 import bridle
-from bridle._core.actions import Call, CancelCall, Write
-from bridle._core.config import EngineConfig
-from bridle._core.incoming.handling import IncomingConfig
-from bridle._core.incoming.hook_plan import HookPlan
-from bridle._shell.transport import TransportEvents
-from bridle.testing import FakeCli, recording
-from bridle.testing.line_redaction import LineRedactor
+from bridle._engine.actions import Call, CancelCall, Write
+from bridle._engine.config import EngineConfig
+from bridle._engine.incoming.dispatch import IncomingConfig
+from bridle._engine.incoming.hook_plan import HookPlan
+from bridle._process.transport import TransportEvents
+from bridle.testing import FakeCli
 from bridle.testing.recording import Entry, Recorder, RecordingError, read_recording
 from bridle.testing.replaying import (
     ReplayMismatch,
@@ -94,7 +95,7 @@ def test_an_entry_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["nonsense", "[]", '{"t":0,"dir":"sideways","line":""}'])
-def test_a_line_that_is_no_entry_is_refused(tmp_path: Path, line: str) -> None:
+def test_a_line_that_is_not_an_entry_is_refused(tmp_path: Path, line: str) -> None:
     path = tmp_path / "r.ndjson"
     path.write_text(f'{{"t":0,"dir":"in","line":"a"}}\n{line}\n')
     with pytest.raises(RecordingError, match=r"r\.ndjson, line 2: is not an entry") as caught:
@@ -142,7 +143,7 @@ FIRST = '{"t":0,"dir":"in","line":"a"}\n'
     ],
     ids=["whole", "no-end", "cut-off", "empty", "zeroes"],
 )
-def test_what_is_missing_at_the_end_is_told(
+def test_what_is_missing_at_the_end_is_reported(
     tmp_path: Path, text: str, cut_off: int | None, gap: str
 ) -> None:
     path = tmp_path / "r.ndjson"
@@ -199,7 +200,7 @@ def test_a_recorder_without_room_says_so_once_and_is_silent_then(
     assert "No space left" in caplog.text
 
 
-def test_a_file_that_cannot_be_closed_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_cannot_be_closed_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     recorder = Recorder(Full(0))
     recorder.observe("out", b"unfinished")
     recorder.close()
@@ -220,12 +221,12 @@ def test_a_full_disk_keeps_no_descriptor(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_what_cannot_be_redacted_is_not_recorded(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture, replace_steps: ReplaceSteps
 ) -> None:
     def deep(self: object, line: str) -> str:
         raise RecursionError(line)
 
-    monkeypatch.setattr(LineRedactor, "line", deep)
+    replace_steps(redact_line=deep)
     with Recorder(io.BytesIO()) as recorder:
         recorder.observe("out", b"a private word\n")
     assert isinstance(recorder.failure, RecursionError)
@@ -233,15 +234,15 @@ def test_what_cannot_be_redacted_is_not_recorded(
     assert "private" not in caplog.text
 
 
-def test_depth_is_no_failure() -> None:
+def test_deeply_nested_lines_are_recorded() -> None:
     deep = b"[" * 50_000
     lines = recorded(lambda recorder: recorder.observe("out", deep + b"\n"))
     assert [one["line"] for one in lines] == [deep.decode()]
     assert entry("out", deep.decode()).value is None
 
 
-def test_a_line_without_an_end_is_written_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "_LONGEST", 10)
+def test_a_line_without_an_end_is_written_in_parts(set_limits: SetLimits) -> None:
+    set_limits(longest_recorded_line=10)
 
     def record(recorder: Recorder) -> None:
         for piece in (b"0123456", b"789abc", b"de", b"f\ng"):
@@ -494,7 +495,7 @@ def test_sessions_and_queries_are_recorded_from_start_to_end(
 
 
 @pytest.mark.parametrize("record", [record_session, record_query])
-def test_a_recording_that_fails_harms_nobody(
+def test_the_session_continues_if_its_recording_fails(
     caplog: pytest.LogCaptureFixture, record: Callable[[bridle.SdkOptions], None]
 ) -> None:
     recorder = Recorder(Full(3))
@@ -545,7 +546,7 @@ def test_deadlines_pass_in_a_replay() -> None:
     assert [type(event).__name__ for event in result.events] == ["SessionFailed"]
 
 
-def test_hooks_of_the_replaying_side_are_called_by_nobody_and_run_out_of_time() -> None:
+def test_hooks_of_the_replaying_side_are_not_called_and_time_out() -> None:
     hooks = [bridle.Hook(print, timeout=5.0), bridle.Hook(print, timeout=7.0)]
     plan = HookPlan.from_options({"PreToolUse": hooks}, 60.0)
     config = EngineConfig(incoming=IncomingConfig(hooks=plan))
@@ -577,7 +578,7 @@ def test_what_the_cli_wrote_to_stderr_explains_its_end() -> None:
         {},
     ],
 )
-def test_an_odd_line_to_the_cli_is_no_obstacle(frame: dict[str, Any]) -> None:
+def test_the_replay_accepts_an_odd_line_to_the_cli(frame: dict[str, Any]) -> None:
     assert replay([entry("in", frame), entry("out", "{}")]).outcomes == {}
 
 
@@ -593,7 +594,7 @@ def run_client(
         factory, events = replay_transport(recording, **options), Events()
         transport = factory(events)
         act(transport, events)
-        await asyncio.wait_for(events.gone.wait(), 10)
+        await asyncio.wait_for(events.gone.wait(), LIMIT)
         await transport.drain()
         await transport.aclose()
         try:
@@ -680,7 +681,7 @@ def test_what_the_client_never_wrote_is_missing_when_it_leaves() -> None:
     assert told[-1] == 3
 
 
-def test_a_client_that_waits_for_what_never_comes_is_told_after_a_while() -> None:
+def test_a_client_that_does_not_send_what_was_recorded_is_reported_after_the_timeout() -> None:
     """The recorded client interrupted its turn; this one waits for the result."""
     interrupt = {"type": "control_request", "request_id": "r2", "request": {"subtype": "interrupt"}}
     entries = [*RECORDING[:4], entry("in", interrupt), *RECORDING[4:]]
@@ -713,7 +714,7 @@ def test_a_replay_that_is_not_strict_only_collects_differences() -> None:
             transport = factory(events)
             transport.write(line(GREETING) + line({**PROMPT, "message": {"content": "else"}}))
             transport.end_input()
-            await asyncio.wait_for(events.gone.wait(), 10)
+            await asyncio.wait_for(events.gone.wait(), LIMIT)
         assert events.told[-1] == 3
         return factory
 
@@ -759,7 +760,7 @@ def test_an_exception_is_not_hidden_by_what_is_missing_because_of_it() -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, -1.0, math.nan])
-def test_a_timeout_that_is_none_is_refused(timeout: float) -> None:
+def test_an_invalid_timeout_is_refused(timeout: float) -> None:
     with pytest.raises(ValueError, match="timeout must be above 0"):
         replay_transport([], timeout=timeout)
 
@@ -770,7 +771,7 @@ def test_a_replay_can_be_ended(how: str, code: int) -> None:
     assert told == ["output ended", code]
 
 
-def test_a_recording_without_an_end_ends_all_the_same() -> None:
+def test_a_recording_without_an_end_ends_after_its_last_line() -> None:
     told, _, _ = run_client([entry("out", "{}")], lambda transport, _: None)
     assert told == [b"{}\n", "output ended", None]
 
@@ -782,7 +783,7 @@ def test_a_replay_can_keep_time() -> None:
         loop = asyncio.get_running_loop()
         started, events = loop.time(), Events()
         replay_transport(late, speed=100.0)(events)
-        await asyncio.wait_for(events.gone.wait(), 10)
+        await asyncio.wait_for(events.gone.wait(), LIMIT)
         return loop.time() - started
 
     assert 0.2 <= asyncio.run(main()) < 5

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +15,9 @@ from uuid import uuid4
 
 import pytest
 from tests.support.journals import brief, journal_of
+from tests.support.limits import SetLimits
 from tests.support.processes import plan, run, until
+from tests.support.steps import ReplaceSteps
 
 import bridle
 from bridle import (
@@ -27,7 +30,19 @@ from bridle import (
     ToolContext,
     tool,
 )
-from bridle._core.journal import (
+from bridle._engine.outgoing.prompts import END_OF_PROMPT
+from bridle._process.config_directory import config_directory
+from bridle._process.session_locks import lock_session
+from bridle._records.session_store import Entry
+from bridle.errors import SessionLoadError
+from bridle.outcomes import Outcome, OutcomeReason
+from bridle.sessions import MemoryStore, SessionKey, SessionStore, SqliteStore
+from bridle.sessions import _crashed_sessions as recovering
+from bridle.sessions import _loading as store_loading
+from bridle.sessions._backlog import Batch
+from bridle.sessions._cli_files import CliFiles
+from bridle.sessions._crashed_sessions import DeadSession, received_entry
+from bridle.sessions._journal import (
     JournalEntry,
     OutcomeEntry,
     PromptEntry,
@@ -35,17 +50,11 @@ from bridle._core.journal import (
     encode_entry,
     store_outcome,
 )
-from bridle._core.mirroring import Batch
-from bridle._core.transcripts import project_name
-from bridle._shell import recovering, store_session, transcript_files
-from bridle._shell.config_directory import config_directory
-from bridle._shell.leases import BorrowedLeases
-from bridle._shell.recovering import CliFiles, DeadSession, received_entry
-from bridle._shell.session_locks import lock_session
-from bridle._shell.spool import LeftSpool, Spool, spool_name
-from bridle.errors import SessionLoadError
-from bridle.outcomes import Outcome, OutcomeReason
-from bridle.sessions import MemoryStore, SessionKey, SessionStore, SqliteStore
+from bridle.sessions._outbox.leases import BorrowedLeases, Leases
+from bridle.sessions._outbox.spool import Spool, spool_name
+from bridle.sessions._transcripts import files as transcript_files
+from bridle.sessions._transcripts import transcript as transcripts
+from bridle.sessions._transcripts.transcript import project_name
 from bridle.testing import FakeCli
 
 ID = "00000000-0000-4000-8000-000000000001"
@@ -54,7 +63,7 @@ LEASE = 0.4
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_limits: SetLimits) -> Path:
     """A home directory, working directory and directory for spool files of its own."""
     for name, place in {
         "XDG_STATE_HOME": "state",
@@ -63,7 +72,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }.items():
         (tmp_path / place).mkdir(parents=True, exist_ok=True)
         monkeypatch.setenv(name, str(tmp_path / place))
-    monkeypatch.setattr("bridle._shell.leases.LEASE", LEASE)
+    set_limits(lease=LEASE)
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     return tmp_path
@@ -123,8 +132,17 @@ def _text(content: Any) -> str:
     return "\n\n".join(block["text"] for block in content)
 
 
-def crash_after(seconds: float, times: int = 1) -> tuple[Any, list[str]]:
-    """A tool that kills its CLI, and the idempotency keys of its calls."""
+def crash_once(
+    *,
+    is_written: bool,
+    times: int = 1,
+    gate: asyncio.Event | None = None,
+) -> tuple[Any, list[str]]:
+    """A tool that kills its CLI, and the idempotency keys of its calls.
+
+    ``is_written``: the transcript has the call then, and the program has got the report. Without
+    it, use a CLI that :func:`writes_late`. The tool waits for ``gate`` before.
+    """
     keys: list[str] = []
 
     @tool
@@ -132,7 +150,11 @@ def crash_after(seconds: float, times: int = 1) -> tuple[Any, list[str]]:
         """Kill the CLI."""
         keys.append(context.idempotency_key)
         if len(keys) <= times:
-            await asyncio.sleep(seconds)
+            if gate is not None:
+                await gate.wait()
+            if is_written:
+                await until(lambda: str(context.tool_use_id) in transcripts_of(context.session))
+                await context.session.ping()  # its response follows the report
             os.kill(context.session.pid, 9)
             await asyncio.sleep(60)
         return f"went on with {line}"
@@ -140,8 +162,18 @@ def crash_after(seconds: float, times: int = 1) -> tuple[Any, list[str]]:
     return crash, keys
 
 
-LATER = 0.3
-"""Seconds after which the fake CLI has written the tool call to its transcript."""
+def transcripts_of(session: Any) -> str:
+    """The text of the transcripts that a session may write to."""
+    resumed = [one for one in session._launch.argv if one.endswith(".jsonl")]
+    places = [Path(one.partition("=")[2]) for one in resumed]
+    places += Path(os.environ["CLAUDE_CONFIG_DIR"]).glob("projects/*/*.jsonl")
+    return "".join(place.read_text() for place in places)
+
+
+def writes_late() -> FakeCli:
+    """A CLI that writes nothing of a turn to its transcript before the end of the turn."""
+    return FakeCli.auto(transcripts=True)._set(transcript_delay=3600.0)
+
 
 CALL = 'CALL mcp__tools__crash {"line": "a"}'
 NAMED = '- mcp__tools__crash {"line":"a"}'
@@ -217,6 +249,43 @@ def test_finished_turns_are_recovered_without_a_cli() -> None:
         assert await agent.recover(ID) == []
 
     run(main)
+
+
+@pytest.mark.parametrize("has_file", [True, False])
+def test_a_recovery_reads_and_plans_outside_of_the_event_loop(
+    has_file: bool, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long history takes seconds, in which the other sessions of the program go on."""
+    working: dict[str, set[int]] = {}
+
+    def watch(module: Any, name: str) -> None:
+        original = getattr(module, name)
+
+        def watched(*arguments: Any, **options: Any) -> Any:
+            working.setdefault(name, set()).add(threading.get_ident())
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(module, name, watched)
+
+    watch(transcripts, "entry_of_line")
+    watch(transcripts, "object_of_line")
+    watch(recovering, "plan_recovery")
+    watch(store_loading, "decode_entries")
+    watch(recovering, "is_linked")
+
+    async def main() -> int:
+        store = MemoryStore()
+        told = [user("p1"), answer("a1", "p1")]
+        if has_file:
+            write_transcript(home, home / "home" / ".claude", *told)
+        await keep(store, [prompt("p1", cwd=str(home / "work"))], told[: 1 if has_file else 2])
+        (outcome,) = await bridle.Agent(store=store).recover(ID)
+        assert outcome.text == "done"
+        return threading.get_ident()
+
+    loop = run(main)
+    assert len(working) == 5
+    assert all(loop not in threads for threads in working.values()), working
 
 
 def test_a_conversation_without_a_journal_has_nothing_to_recover() -> None:
@@ -482,15 +551,13 @@ def test_a_recovery_does_not_go_on_without_the_journal_in_a_spool_file() -> None
     run(main)
 
 
-def test_each_write_of_a_recovery_has_its_own_spool_file(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store_session, "CLOSE_TIMEOUT", 0.1)
+def test_each_write_of_a_recovery_has_its_own_spool_file(home: Path, set_limits: SetLimits) -> None:
+    set_limits(closing_store=0.1)
     store = FlakyStore()
 
     async def main() -> None:
         files = CliFiles(plan())
-        dead = DeadSession(store, ID, files, 5.0, lambda _: None)
+        dead = DeadSession(store, ID, files, 5.0, Leases(store, lambda _: None, 5.0))
         store.failures = 10**6
         for name in ("p1", "p2"):
             await dead.write([prompt(name)])
@@ -506,9 +573,12 @@ def fail(*_: object) -> Any:
     raise OSError(errno.EIO, "Input/output error", "/some/file")
 
 
-@pytest.mark.parametrize("method", ["read", "remove_unused", "batches", "mark_done", "remove"])
+@pytest.mark.parametrize(
+    "step",
+    ["read_cli_files", "remove_unused_files", "read_spool", "mark_spool_sent", "remove_spool"],
+)
 def test_a_file_that_fails_in_a_recovery_is_named(
-    home: Path, monkeypatch: pytest.MonkeyPatch, method: str
+    home: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     store = SqliteStore(home / "store.db")
     (home / "there").mkdir()
@@ -516,9 +586,8 @@ def test_a_file_that_fails_in_a_recovery_is_named(
     async def main() -> None:
         await keep(store, [prompt("p1", cwd=str(home / "there"))])
         spool_journal(store, prompt("p2"))
-        place: Any = CliFiles if hasattr(CliFiles, method) else LeftSpool
         with monkeypatch.context() as patch:
-            patch.setattr(place, method, fail)
+            ReplaceSteps(patch)(**{step: fail})
             agent = bridle.Agent(store=store, cli_path="/nowhere/claude")
             with pytest.raises(SessionLoadError) as caught:
                 await agent.recover(ID)
@@ -531,13 +600,13 @@ def test_a_file_that_fails_in_a_recovery_is_named(
 
 
 def test_a_transcript_that_cannot_be_read_is_neither_ignored_nor_removed(
-    home: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, replace_steps: ReplaceSteps
 ) -> None:
     """It may have the prompt, which must not be sent again."""
     store = MemoryStore()
     config = home / "home/.claude"
     write_transcript(home, config, user("p1"), answer("a1", "p1"))
-    monkeypatch.setattr(transcript_files, "_opened", fail)
+    replace_steps(open_transcript=fail)
 
     async def main() -> None:
         await keep(store, [prompt("p1")])
@@ -554,10 +623,10 @@ def test_a_transcript_that_cannot_be_read_is_neither_ignored_nor_removed(
 
 @pytest.mark.parametrize("has_store", [True, False])
 def test_a_file_that_fails_after_a_crash_ends_the_attempts(
-    monkeypatch: pytest.MonkeyPatch, *, has_store: bool
+    replace_steps: ReplaceSteps, *, has_store: bool
 ) -> None:
-    monkeypatch.setattr(CliFiles, "read", fail)
-    crash, keys = crash_after(0)
+    replace_steps(read_cli_files=fail)
+    crash, keys = crash_once(is_written=False)
 
     async def main() -> None:
         with FakeCli.auto(transcripts=True) as cli:
@@ -652,7 +721,7 @@ def test_a_recovery_warns_once_of_a_spool_for_another_store(
             assert len(await bridle.Agent(cli_path=cli.path, store=store).recover(ID)) == 2
         logged = [one for one in caplog.records if other.path in one.getMessage()]
         # The session of the second step resumes the conversation, and warns too.
-        assert [one.module for one in logged] == ["store_loading", "log_records"]
+        assert [one.module for one in logged] == ["_start_calls", "log_records"]
         await store.aclose()
 
     run(main)
@@ -663,7 +732,7 @@ def test_a_recovery_warns_once_of_a_spool_for_another_store(
 
 def test_a_turn_that_was_cut_off_is_continued_and_the_call_is_named() -> None:
     store = MemoryStore()
-    crash, _ = crash_after(LATER)
+    crash, _ = crash_once(is_written=True)
 
     async def main() -> None:
         with FakeCli.auto(transcripts=True) as cli:
@@ -690,9 +759,29 @@ def test_a_turn_that_was_cut_off_is_continued_and_the_call_is_named() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("door", ["recover", "run"])
+def test_the_prompt_that_continues_a_turn_is_not_interpreted(door: str) -> None:
+    """It may quote the input and the result of a call, and with them `@/path`."""
+    crash, _ = crash_once(is_written=True)
+
+    async def main() -> None:
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=MemoryStore(), tools=[crash])
+            if door == "recover":
+                await agent.recover(await crashed(agent))
+            else:
+                assert (await agent.run(CALL, retry=Retry(attempts=2, max_wait=0.1))).ok
+            (line,) = [one for one in cli.received if one["type"] == "user"]
+            assert line["client_composed"] is True
+            assert NAMED in line["message"]["content"][0]["text"]
+            assert line["message"]["content"][-1]["text"] == END_OF_PROMPT
+
+    run(main)
+
+
 def test_an_equal_call_of_a_second_crash_is_named_again() -> None:
     store = MemoryStore()
-    crash, _ = crash_after(LATER, times=2)
+    crash, _ = crash_once(is_written=True, times=2)
 
     async def main() -> None:
         with FakeCli.auto(transcripts=True) as cli:
@@ -715,10 +804,10 @@ def test_an_equal_call_of_a_second_crash_is_named_again() -> None:
 
 def test_a_prompt_that_is_not_in_the_transcript_is_sent_again() -> None:
     store = MemoryStore()
-    crash, keys = crash_after(0)
+    crash, keys = crash_once(is_written=False)
 
     async def main() -> None:
-        with FakeCli.auto(transcripts=True) as cli:
+        with writes_late() as cli:
             agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
             session_id = await crashed(agent)
             assert await store.load(SessionKey(session_id)) is None
@@ -754,7 +843,8 @@ def test_a_file_without_a_conversation_does_not_prevent_a_recovery(home: Path) -
 
 def test_several_prompts_are_finished_one_after_the_other() -> None:
     store = MemoryStore()
-    crash, _ = crash_after(LATER)
+    sent = asyncio.Event()
+    crash, _ = crash_once(is_written=True, gate=sent)
 
     async def main() -> None:
         with FakeCli.auto(transcripts=True) as cli:
@@ -763,6 +853,7 @@ def test_several_prompts_are_finished_one_after_the_other() -> None:
             turns = [await session.send_user_message(CALL)]
             await until(lambda: len(cli.sent) > 2 and "tool_use" in str(cli.sent))
             turns += [await session.send_user_message(text) for text in ("second", "third")]
+            sent.set()
             for turn in turns:
                 assert (await turn).reason is OutcomeReason.CLI_EXITED
             await session.aclose()
@@ -777,7 +868,7 @@ def test_several_prompts_are_finished_one_after_the_other() -> None:
 def test_a_crash_of_the_cli_ends_the_recovery_before_the_next_prompt() -> None:
     """The next prompt would be sent without a word about the call that was cut off."""
     store = MemoryStore()
-    crash, _ = crash_after(LATER)
+    crash, _ = crash_once(is_written=True)
 
     async def main() -> None:
         with FakeCli.auto(transcripts=True) as cli:
@@ -853,7 +944,7 @@ def test_the_blocking_twin_gives_tools_a_blocking_session_and_the_deps() -> None
 
 
 def test_an_approved_call_that_was_cut_off_does_not_run_again_at_the_start(
-    monkeypatch: pytest.MonkeyPatch,
+    replace_steps: ReplaceSteps,
 ) -> None:
     """The transcript that the CLI resumes does not say that the call waits for approval."""
     store = MemoryStore()
@@ -864,7 +955,7 @@ def test_an_approved_call_that_was_cut_off_does_not_run_again_at_the_start(
         write(path, *arguments)
         resumed.append(path.read_text())
 
-    monkeypatch.setattr("bridle._shell.store_loading.write_transcript", note)
+    replace_steps(write_loaded_transcript=note)
     pending = bridle.PendingApproval(
         session_id=ID, tool_name="Bash", tool_input={"command": "x"}, tool_use_id="t1"
     )
@@ -925,7 +1016,7 @@ def test_a_recovery_that_is_cancelled_can_be_repeated() -> None:
 def test_a_crash_in_a_recovery_can_be_recovered() -> None:
     """Without `retry` its outcome is `cli_exited`, and another recovery continues."""
     store = MemoryStore()
-    crash, _ = crash_after(LATER, times=2)
+    crash, _ = crash_once(is_written=True, times=2)
 
     async def main() -> None:
         await keep(store, [prompt("p1", CALL)])
@@ -941,7 +1032,7 @@ def test_a_crash_in_a_recovery_can_be_recovered() -> None:
 
 def test_a_crash_in_a_recovery_is_retried() -> None:
     store = MemoryStore()
-    crash, _ = crash_after(LATER)
+    crash, _ = crash_once(is_written=True)
 
     async def main() -> None:
         await keep(store, [prompt("p1", CALL)])
@@ -959,7 +1050,9 @@ def test_a_crash_in_a_recovery_is_retried() -> None:
 # ---------------------------------------------------------------- in use
 
 
-def test_a_session_of_this_machine_that_runs_is_in_use() -> None:
+def test_a_session_of_this_machine_that_runs_is_in_use(set_limits: SetLimits) -> None:
+    """The recovery does not wait for the end of the lease."""
+    set_limits(lease=600.0)
     store = MemoryStore()
 
     async def main() -> None:
@@ -967,10 +1060,8 @@ def test_a_session_of_this_machine_that_runs_is_in_use() -> None:
             agent = bridle.Agent(cli_path=cli.path, store=store)
             async with agent.session() as session:
                 await (await session.send_user_message("hello"))
-                began = time.monotonic()
                 with pytest.raises(SessionInUseError):
                     await agent.recover(str(session.id))
-                assert time.monotonic() - began < LEASE
             assert await agent.recover(str(session.id)) == []
 
     run(main)
@@ -1064,7 +1155,7 @@ def test_a_recovery_that_fails_while_it_takes_the_lease_gives_it_back(
 
 
 def test_a_session_stays_locked_during_its_whole_recovery(
-    monkeypatch: pytest.MonkeyPatch,
+    replace_steps: ReplaceSteps,
 ) -> None:
     """Another recovery on this machine is refused between two steps too."""
     store = MemoryStore()
@@ -1089,8 +1180,8 @@ def test_a_session_stays_locked_during_its_whole_recovery(
         try_to_lock(self)
         return leases
 
-    monkeypatch.setattr(recovering.DeadSession, "load", load_and_try)
-    monkeypatch.setattr(recovering.DeadSession, "lend", lend_and_try)
+    replace_steps(load_dead_session=load_and_try)
+    replace_steps(lend_leases=lend_and_try)
 
     async def main() -> None:
         await keep(store, [prompt("p1"), prompt("p2")])
@@ -1106,43 +1197,54 @@ def test_a_session_stays_locked_during_its_whole_recovery(
 # ---------------------------------------------------------------- run(retry=...)
 
 
-@pytest.mark.parametrize("has_store", [False, True])
-@pytest.mark.parametrize("seconds", [0, LATER])
-def test_a_run_continues_in_a_new_process_after_a_crash(has_store: bool, seconds: float) -> None:
-    store = MemoryStore() if has_store else None
-    crash, keys = crash_after(seconds)
+class WithoutJournals(MemoryStore):
+    """A store for transcripts only, such as one of the official SDK."""
+
+    has_journals = False
+
+
+@pytest.mark.parametrize("kind", [None, MemoryStore, WithoutJournals])
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_run_continues_in_a_new_process_after_a_crash(
+    kind: type[MemoryStore] | None, is_written: bool
+) -> None:
+    """Without a journal in a store, the program remembers what it has done."""
+    store = kind() if kind is not None else None
+    crash, keys = crash_once(is_written=is_written)
 
     async def main() -> None:
-        with FakeCli.auto(transcripts=True) as cli:
+        with FakeCli.auto(transcripts=True) if is_written else writes_late() as cli:
             agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
             retry = Retry(attempts=2, max_wait=0.1)
             outcome = await agent.run(CALL, retry=retry, keep_messages=True)
             assert outcome.ok, outcome
             first, second = prompts_of(cli)
             assert (first, NAMED in second) == (CALL, True)
-            if seconds:
+            if is_written:
                 assert len(keys) == 1
                 assert not second.endswith(CALL)
             else:
                 assert second.endswith(CALL)
                 assert keys[0] == keys[1]
-            assert outcome.model_calls == 2 + (not seconds)
+            assert outcome.model_calls == 2 + (not is_written)
             assert outcome.tool_calls == len(keys)
             assert outcome.messages is not None
             assert sum(isinstance(one, bridle.AssistantMessage) for one in outcome.messages) >= 2
-            if store is not None:
+            if type(store) is MemoryStore:
                 told = await kinds(store, str(outcome.session_id))
                 assert (told[-2:], told.count("received #1")) == (
                     ["outcome #1 completed", "received #1"],
                     1,
                 )
+            elif store is not None:
+                assert await store.subkeys(str(outcome.session_id)) == []
 
     run(main)
 
 
 def test_a_run_continues_after_a_crash_without_the_journal_for_another_location() -> None:
     """The program has the journal of the run in memory."""
-    crash, _ = crash_after(LATER)
+    crash, _ = crash_once(is_written=True)
 
     async def main() -> None:
         other = MemoryStore()
@@ -1159,10 +1261,10 @@ def test_a_run_continues_after_a_crash_without_the_journal_for_another_location(
 @pytest.mark.parametrize("has_store", [False, True])
 def test_a_run_with_nothing_to_continue_keeps_its_id_after_a_crash(has_store: bool) -> None:
     store = MemoryStore() if has_store else None
-    crash, keys = crash_after(0)
+    crash, keys = crash_once(is_written=False)
 
     async def main() -> None:
-        with FakeCli.auto(transcripts=True) as cli:
+        with writes_late() as cli:
             agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
             retry = Retry(attempts=2, max_wait=0.1)
             outcome = await agent.run(CALL, retry=retry, continue_session=True)
@@ -1175,10 +1277,10 @@ def test_a_run_with_nothing_to_continue_keeps_its_id_after_a_crash(has_store: bo
 
 
 def test_a_run_whose_cli_crashes_every_time_ends() -> None:
-    crash, keys = crash_after(0, times=99)
+    crash, keys = crash_once(is_written=False, times=99)
 
     async def main() -> None:
-        with FakeCli.auto(transcripts=True) as cli:
+        with writes_late() as cli:
             agent = bridle.Agent(cli_path=cli.path, tools=[crash])
             outcome = await agent.run(CALL, retry=Retry(attempts=3, max_wait=0.05))
             assert (outcome.reason, len(keys), len(cli.runs)) == (OutcomeReason.CLI_EXITED, 3, 3)
@@ -1194,7 +1296,7 @@ def test_a_run_without_attempts_left_or_with_a_used_limit_is_not_continued() -> 
                 (Retry(attempts=1), Limits()),
                 (Retry(attempts=3, max_wait=0.05), Limits(turns=1)),
             ):
-                crash, keys = crash_after(0, times=99)
+                crash, keys = crash_once(is_written=False, times=99)
                 agent = bridle.Agent(cli_path=cli.path, tools=[crash], limits=limits)
                 outcome = await agent.run(CALL, retry=retry)
                 assert (outcome.reason, len(keys)) == (OutcomeReason.CLI_EXITED, 1)
@@ -1202,20 +1304,19 @@ def test_a_run_without_attempts_left_or_with_a_used_limit_is_not_continued() -> 
     run(main)
 
 
+@pytest.mark.parametrize("kind", [MemoryStore, WithoutJournals])
 def test_a_turn_that_finished_before_the_crash_is_not_repeated(
-    monkeypatch: pytest.MonkeyPatch,
+    kind: type[MemoryStore], replace_steps: ReplaceSteps
 ) -> None:
     """The transcript has the answer, although the CLI died before its result."""
-    store = MemoryStore()
-    load = recovering.DeadSession.load
+    store = kind()
 
-    async def finished(self: recovering.DeadSession, **options: bool) -> recovering.History:
-        history = await load(self, **options)
-        (entry,) = [one for one in history.journal if isinstance(one, PromptEntry)]
+    async def finished(_: recovering.CrashedSession, journal: list[Any]) -> recovering.History:
+        (entry,) = [one for one in journal if isinstance(one, PromptEntry)]
         entries = [user(entry.prompt_uuid), answer("a1", entry.prompt_uuid, "was there")]
-        return recovering.History(history.journal, recovering._transcript(ID, "-", {"": entries}))
+        return recovering.History(journal, recovering._transcript(ID, "-", {"": entries}))
 
-    monkeypatch.setattr(recovering.DeadSession, "load", finished)
+    replace_steps(load_crashed_session=finished)
 
     async def main() -> None:
         with FakeCli.auto(transcripts=True) as cli:
@@ -1223,7 +1324,11 @@ def test_a_turn_that_finished_before_the_crash_is_not_repeated(
             outcome = await agent.run("EXIT -9", retry=Retry(attempts=2, max_wait=0.05))
             assert (outcome.ok, outcome.text, len(cli.runs)) == (True, "was there", 1)
             (named,) = [one for one in cli.argv if one.startswith("--session-id=")]
-            assert (await kinds(store, named.partition("=")[2]))[-1] == "received #1"
+            session_id = named.partition("=")[2]
+            if kind is MemoryStore:
+                assert (await kinds(store, session_id))[-1] == "received #1"
+            else:
+                assert await store.subkeys(session_id) == []
 
     run(main)
 
@@ -1240,7 +1345,7 @@ def test_the_blocking_run_gives_tools_a_blocking_session_after_a_crash() -> None
             time.sleep(1)
         return "fine"
 
-    with FakeCli.auto(transcripts=True) as cli:
+    with FakeCli.auto() as cli:
         agent = bridle.Agent(cli_path=cli.path, tools=[crash])
         retry = Retry(attempts=2, max_wait=0.05)
         outcome = agent.sync.run("CALL mcp__tools__crash {}", retry=retry)
@@ -1269,7 +1374,7 @@ def test_a_file_is_removed_only_if_it_has_no_conversation(
 
 
 def test_a_run_that_crashed_keeps_a_call_that_waits_for_approval(
-    monkeypatch: pytest.MonkeyPatch,
+    replace_steps: ReplaceSteps,
 ) -> None:
     """A prompt would drop the call. Another call of the turn has no result."""
     store = MemoryStore()
@@ -1292,7 +1397,7 @@ def test_a_run_that_crashed_keeps_a_call_that_waits_for_approval(
         transcript = recovering._transcript(ID, "-", {"": shown})
         return recovering.History([*history.journal, is_open], transcript)
 
-    monkeypatch.setattr(recovering.CrashedSession, "load", deferred)
+    replace_steps(load_crashed_session=deferred)
 
     async def main() -> None:
         with FakeCli.auto(transcripts=True) as cli:
@@ -1303,5 +1408,37 @@ def test_a_run_that_crashed_keeps_a_call_that_waits_for_approval(
             assert outcome.pending.tool_use_id == "waits"
             (named,) = [one for one in cli.argv if one.startswith("--session-id=")]
             assert (await kinds(store, named.partition("=")[2]))[-1] == "received #1"
+
+    run(main)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no route"), asyncio.CancelledError()])
+def test_a_lease_that_cannot_be_renewed_while_the_store_is_completed_is_an_error(
+    error: BaseException, home: Path
+) -> None:
+    """The lease lapses after the recovery has taken it. The store takes no other call then."""
+
+    class Lapsing(MemoryStore):
+        has_lapsed = False
+
+        async def append_leased(
+            self, key: SessionKey, entries: Sequence[Entry], owner: str, seconds: float
+        ) -> bool:
+            self.has_lapsed = True
+            return False
+
+        async def acquire(self, session_id: str, owner: str, seconds: float) -> bool:
+            if self.has_lapsed:
+                raise error
+            return await super().acquire(session_id, owner, seconds)
+
+    async def main() -> None:
+        store = Lapsing()
+        told = [user("p1"), answer("a1", "p1")]
+        write_transcript(home, home / "home" / ".claude", *told)
+        await keep(store, [prompt("p1", cwd=str(home / "work"))], told[:1])
+        with pytest.raises(SessionLoadError) as raised:
+            await bridle.Agent(store=store).recover(ID)
+        assert raised.value.session_id == ID
 
     run(main)

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.support.limits import SetLimits
 
 from bridle.testing import (
     FORBID_REAL_API,
@@ -126,7 +127,7 @@ def test_a_stream_is_that_of_the_api() -> None:
     ]
 
 
-def test_the_input_of_a_tool_comes_in_pieces_of_json() -> None:
+def test_the_input_of_a_tool_comes_in_parts_of_json() -> None:
     with ScriptedModel([[tool_use("add", a=1, name="é")]]) as model:
         events = list(stream(model, body("hi")))
     [start] = [event for event in events if event["type"] == "content_block_start"]
@@ -738,7 +739,7 @@ def test_a_client_may_ask_for_the_end_of_the_connection() -> None:
     ],
     ids=["line", "length", "chunk", "long"],
 )
-def test_what_is_not_http_is_told_so(sent: bytes, answer: bytes) -> None:
+def test_bytes_that_are_not_http_are_answered_with_an_error(sent: bytes, answer: bytes) -> None:
     with ScriptedModel([]) as model:
         said = exchange(model, sent)
     assert said.startswith(b"HTTP/1.1 400 Bad Request")
@@ -754,7 +755,7 @@ def test_what_is_not_http_is_told_so(sent: bytes, answer: bytes) -> None:
     ],
     ids=["body", "head", "nothing"],
 )
-def test_a_request_that_breaks_off_is_told_so(sent: bytes, answer: bytes) -> None:
+def test_a_request_that_breaks_off_is_answered_with_an_error(sent: bytes, answer: bytes) -> None:
     with ScriptedModel([]) as model:
         place = urlsplit(model.url)
         with socket.create_connection((place.hostname, place.port), PATIENCE) as client:
@@ -819,14 +820,14 @@ def test_a_model_needs_a_with_and_plays_once() -> None:
         pass
 
 
-def test_a_model_that_cannot_listen_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridle.testing.loopback_server._HOST", "203.0.113.1")  # nobody's address
+def test_a_model_that_cannot_listen_says_so(set_limits: SetLimits) -> None:
+    set_limits(loopback_address="203.0.113.1")  # nobody's address
     with pytest.raises(OSError, match="address"), ScriptedModel([]):
         pass
 
 
-def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+def test_nothing_is_left_behind(tmp_path: Path, set_limits: SetLimits) -> None:
+    set_limits(temporary_directory=str(tmp_path))
 
     async def story() -> None:
         async with ScriptedModel([[text("x")]]) as model:
@@ -839,7 +840,7 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert {one.name for one in set(threading.enumerate()) - before} <= set()
 
 
-def test_a_cancelled_exit_stops_the_model_all_the_same() -> None:
+def test_a_cancelled_exit_also_stops_the_model() -> None:
     async def story() -> None:
         model = ScriptedModel([])
         await model.__aenter__()
@@ -898,6 +899,13 @@ def test_requests_share_the_parts_that_they_repeat() -> None:
     # 80,200 messages in 400 requests, and 400 of them are kept.
     assert len({id(message) for body in kept for message in body["messages"]}) == 400
     assert len({id(body["tools"]) for body in kept}) == 1
+
+
+def test_a_model_keeps_a_message_that_requests_repeat_once() -> None:
+    with ScriptedModel([repeat([text("a")])]) as model:
+        for _ in range(3):
+            post(model, body("the same"))
+        assert len({id(one.messages[0]) for one in model.requests}) == 1
 
 
 @pytest.mark.parametrize("body", [{}, {"messages": None, "system": 1}, {"messages": [1, "a"]}])

@@ -235,6 +235,7 @@ def test_nothing_inherited_gets_through(cli: Path) -> None:
     play(story)
 
 
+@pytest.mark.longer
 @with_each_cli
 def test_the_settings_outrank_those_of_a_project(cli: Path) -> None:
     async def story() -> None:
@@ -304,7 +305,7 @@ def test_thinking_arrives_with_its_signature_and_is_sent_back(cli: Path) -> None
 
 
 @with_each_cli
-def test_deltas_are_streamed_in_the_pieces_asked_for(cli: Path) -> None:
+def test_deltas_are_streamed_in_the_requested_sizes(cli: Path) -> None:
     async def story() -> None:
         async with ScriptedModel([[text("abc", chunks=["a", "bc"])]]) as model:
             async with running(cli, model, "--include-partial-messages") as session:
@@ -331,8 +332,9 @@ def test_usage_reaches_the_result(cli: Path) -> None:
     play(story)
 
 
+@pytest.mark.longer
 @with_each_cli
-def test_a_subagent_takes_a_turn_and_can_be_told_apart(cli: Path) -> None:
+def test_a_subagent_takes_a_turn_and_can_be_distinguished(cli: Path) -> None:
     async def story() -> None:
         call = tool_use(
             "Agent", description="d", prompt="look", run_in_background=False,
@@ -354,6 +356,7 @@ def test_a_subagent_takes_a_turn_and_can_be_told_apart(cli: Path) -> None:
 # ---------------------------------------------------------------- when it goes wrong
 
 
+@pytest.mark.longer(after=2)
 @with_each_cli
 @pytest.mark.parametrize("status", [401, 403, 413, 429, 500, 529])
 def test_an_error_takes_one_turn_and_ends_the_turn_of_the_cli(cli: Path, status: int) -> None:
@@ -368,6 +371,7 @@ def test_an_error_takes_one_turn_and_ends_the_turn_of_the_cli(cli: Path, status:
     play(story)
 
 
+@pytest.mark.longer(after=1)
 @with_each_cli
 @pytest.mark.parametrize("status", [400, 404])
 def test_an_error_the_cli_tries_to_get_around_may_be_repeated(cli: Path, status: int) -> None:
@@ -394,6 +398,7 @@ def test_the_cli_tries_again_as_often_as_it_may(cli: Path) -> None:
     play(story)
 
 
+@pytest.mark.longer(after=1)
 @with_each_cli
 @pytest.mark.parametrize(
     "broken",
@@ -413,8 +418,9 @@ def test_a_broken_answer_ends_in_an_error_when_it_stays_broken(cli: Path, broken
     play(story)
 
 
+@pytest.mark.longer
 @with_each_cli
-def test_a_refusal_and_a_full_answer_are_told_by_the_stop_reason(cli: Path) -> None:
+def test_the_stop_reason_reports_a_refusal_and_a_full_answer(cli: Path) -> None:
     async def story() -> None:
         full = Reply(blocks=(text("cut sho"),), stop_reason="max_tokens")
         stops: list[Reply] = [refusal("No."), full]
@@ -432,6 +438,7 @@ def test_a_refusal_and_a_full_answer_are_told_by_the_stop_reason(cli: Path) -> N
     play(story)
 
 
+@pytest.mark.longer
 @with_each_cli
 @pytest.mark.parametrize("said", ["No.", ""])
 def test_a_newer_cli_asks_once_more_after_a_refusal(cli: Path, said: str) -> None:
@@ -444,6 +451,7 @@ def test_a_newer_cli_asks_once_more_after_a_refusal(cli: Path, said: str) -> Non
     play(story)
 
 
+@pytest.mark.longer
 @with_each_cli
 def test_a_request_tells_a_tool_result_from_a_prompt(cli: Path) -> None:
     async def story() -> None:
@@ -565,6 +573,7 @@ def test_requests_beside_the_conversation_take_no_turn(cli: Path) -> None:
     play(story)
 
 
+@pytest.mark.longer
 @with_each_cli
 def test_a_conversation_of_many_turns_passes_every_check(cli: Path) -> None:
     """Text, tools, thinking and prompts in turn: whatever the CLI makes of them is accepted."""

@@ -233,19 +233,16 @@ def test_what_an_outcome_tells_holds_no_secret(
     assert leaks(caplog.text) == []
 
 
-def test_what_is_said_of_a_session_that_failed_holds_no_secret(tmp_path: Path) -> None:
+async def test_what_is_said_of_a_session_that_failed_holds_no_secret(tmp_path: Path) -> None:
     """By those who waited for its start, and by those who come later."""
 
-    async def main() -> None:
-        secret = MARKERS["cli_variable"]
-        with FakeCli().expect_initialize(error=f"what is {secret}?") as cli:
-            session = bridle.Session(options(cli, tmp_path / "settings.json"))
-            waiting = asyncio.ensure_future(session.ping())
-            with pytest.raises(bridle.StartError):
-                await session.connect()
-            for operation in (waiting, session.ping()):
-                with pytest.raises(bridle.ControlError) as refused:
-                    await operation
-                assert leaks(f"{refused.value} {refused.value!r} {vars(refused.value)}") == []
-
-    run(main)
+    secret = MARKERS["cli_variable"]
+    with FakeCli().expect_initialize(error=f"what is {secret}?") as cli:
+        session = bridle.Session(options(cli, tmp_path / "settings.json"))
+        waiting = asyncio.ensure_future(session.ping())
+        with pytest.raises(bridle.StartError):
+            await session.connect()
+        for operation in (waiting, session.ping()):
+            with pytest.raises(bridle.ControlError) as refused:
+                await operation
+            assert leaks(f"{refused.value} {refused.value!r} {vars(refused.value)}") == []

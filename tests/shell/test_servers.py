@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
-from tests.support.processes import run, until
+from tests.support.processes import until
 
 from bridle import ControlRejected, ControlTimeout, OptionsError, ToolServer
-from bridle._doors.servers import Servers
-from bridle._keywords import FunctionServer
+from bridle._session.changes.servers import Servers
 from bridle.controls import McpServerChanges
+from bridle.options._keywords import FunctionServer
 
 CALC = ToolServer([])
 EXTERNAL = {"command": "server"}
@@ -57,130 +57,109 @@ def handler(message: dict[str, Any]) -> dict[str, Any]:
     return message
 
 
-def test_every_change_sends_all_servers() -> None:
-    async def main() -> None:
-        lab = Lab({"calc": CALC})
-        await lab.change({"raw": handler})
-        await lab.change({"out": EXTERNAL})
-        await lab.change({"calc": None})
-        assert [list(configs) for configs in lab.sent] == [
-            ["calc", "raw"],
-            ["calc", "raw", "out"],
-            ["raw", "out"],
-        ]
-        assert lab.sent[-1] == {
-            "raw": {"type": "sdk", "name": "raw"},
-            "out": {"command": "server", "args": []},
-        }
-        assert lab.registered == {"raw": handler}
-
-    run(main)
+async def test_every_change_sends_all_servers() -> None:
+    lab = Lab({"calc": CALC})
+    await lab.change({"raw": handler})
+    await lab.change({"out": EXTERNAL})
+    await lab.change({"calc": None})
+    assert [list(configs) for configs in lab.sent] == [
+        ["calc", "raw"],
+        ["calc", "raw", "out"],
+        ["raw", "out"],
+    ]
+    assert lab.sent[-1] == {
+        "raw": {"type": "sdk", "name": "raw"},
+        "out": {"command": "server", "args": []},
+    }
+    assert lab.registered == {"raw": handler}
 
 
-def test_replacing_keeps_the_servers_that_are_given_again() -> None:
+async def test_replacing_keeps_the_servers_that_are_given_again() -> None:
     class Raw:
         def serve(self, message: dict[str, Any]) -> dict[str, Any]:
             return message
 
-    async def main() -> None:
-        raw = Raw()
-        lab = Lab({"calc": CALC, "raw": raw.serve, "old": handler})
-        await lab.change({"out": EXTERNAL})
-        same = {"calc": CALC, "raw": raw.serve, "out": dict(EXTERNAL)}
-        await lab.change({**same, "new": handler}, replace=True)
-        assert [list(configs) for configs in lab.sent[1:]] == [["calc", "raw", "out", "new"]]
-        assert lab.registered == {"calc": CALC, "raw": raw.serve, "new": handler}
-
-    run(main)
+    raw = Raw()
+    lab = Lab({"calc": CALC, "raw": raw.serve, "old": handler})
+    await lab.change({"out": EXTERNAL})
+    same = {"calc": CALC, "raw": raw.serve, "out": dict(EXTERNAL)}
+    await lab.change({**same, "new": handler}, replace=True)
+    assert [list(configs) for configs in lab.sent[1:]] == [["calc", "raw", "out", "new"]]
+    assert lab.registered == {"calc": CALC, "raw": raw.serve, "new": handler}
 
 
-def test_replacing_removes_a_server_before_another_gets_its_name() -> None:
+async def test_replacing_removes_a_server_before_another_gets_its_name() -> None:
     """The CLI would keep the tools of the old server."""
 
-    async def main() -> None:
-        lab, other = Lab({"calc": CALC, "raw": handler}), ToolServer([])
-        lab.reply = McpServerChanges(added=("a",), removed=("r",))
-        changes = await lab.change({"calc": other, "raw": handler}, replace=True)
-        assert [list(configs) for configs in lab.sent] == [["raw"], ["raw", "calc"]]
-        assert lab.registered == {"calc": other, "raw": handler}
-        assert lab.registered["calc"] is other
-        assert (changes.added, changes.removed) == (("a",), ("r", "r"))
-
-    run(main)
+    lab, other = Lab({"calc": CALC, "raw": handler}), ToolServer([])
+    lab.reply = McpServerChanges(added=("a",), removed=("r",))
+    changes = await lab.change({"calc": other, "raw": handler}, replace=True)
+    assert [list(configs) for configs in lab.sent] == [["raw"], ["raw", "calc"]]
+    assert lab.registered == {"calc": other, "raw": handler}
+    assert lab.registered["calc"] is other
+    assert (changes.added, changes.removed) == (("a",), ("r", "r"))
 
 
-def test_a_failed_replacement_puts_the_old_server_back() -> None:
-    async def main() -> None:
-        lab = Lab({"calc": CALC})
+async def test_a_failed_replacement_puts_the_old_server_back() -> None:
+    lab = Lab({"calc": CALC})
 
-        async def fail(configs: Configs) -> McpServerChanges:
-            await lab.send(configs)
-            if len(lab.sent) == 2:
-                raise ControlRejected("mcp_set_servers", "r", "no")
-            return McpServerChanges()
+    async def fail(configs: Configs) -> McpServerChanges:
+        await lab.send(configs)
+        if len(lab.sent) == 2:
+            raise ControlRejected("mcp_set_servers", "r", "no")
+        return McpServerChanges()
 
-        with pytest.raises(ControlRejected):
-            await lab.change({"calc": ToolServer([])}, replace=True, send=fail)
-        assert [list(configs) for configs in lab.sent] == [[], ["calc"], [], ["calc"]]
-        assert lab.registered["calc"] is CALC
-
-    run(main)
+    with pytest.raises(ControlRejected):
+        await lab.change({"calc": ToolServer([])}, replace=True, send=fail)
+    assert [list(configs) for configs in lab.sent] == [[], ["calc"], [], ["calc"]]
+    assert lab.registered["calc"] is CALC
 
 
-def test_a_server_is_registered_before_the_cli_is_told() -> None:
-    async def main() -> None:
-        lab = Lab()
+async def test_a_server_is_registered_before_the_cli_gets_it() -> None:
+    lab = Lab()
 
-        async def send(configs: Configs) -> McpServerChanges:
-            assert lab.registered == {"late": CALC}
-            return McpServerChanges()
+    async def send(configs: Configs) -> McpServerChanges:
+        assert lab.registered == {"late": CALC}
+        return McpServerChanges()
 
-        await lab.change({"late": CALC}, send=send)
-
-    run(main)
+    await lab.change({"late": CALC}, send=send)
 
 
 @pytest.mark.parametrize(
     "error", [ControlRejected("mcp_set_servers", "r", "no"), ControlTimeout("x", "r", 1)]
 )
-def test_a_change_that_fails_leaves_the_servers_as_they_were(error: Exception) -> None:
-    async def main() -> None:
-        lab = Lab({"calc": CALC})
+async def test_a_change_that_fails_leaves_the_servers_as_they_were(error: Exception) -> None:
+    lab = Lab({"calc": CALC})
 
-        async def fail(configs: Configs) -> McpServerChanges:
-            raise error
+    async def fail(configs: Configs) -> McpServerChanges:
+        raise error
 
-        with pytest.raises(type(error)):
-            await lab.change({"late": handler}, send=fail)
-        with pytest.raises(type(error)):
-            await lab.change({"calc": None}, send=fail)
-        assert lab.registered == {"calc": CALC}
-        await lab.change({"late": handler})
-        assert list(lab.sent[0]) == ["calc", "late"]
-
-    run(main)
+    with pytest.raises(type(error)):
+        await lab.change({"late": handler}, send=fail)
+    with pytest.raises(type(error)):
+        await lab.change({"calc": None}, send=fail)
+    assert lab.registered == {"calc": CALC}
+    await lab.change({"late": handler})
+    assert list(lab.sent[0]) == ["calc", "late"]
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_a_change_that_fails_is_taken_back_in_the_cli(replace: bool) -> None:
-    async def main() -> None:
-        lab = Lab({"calc": CALC})
-        failed = ControlRejected("mcp_set_servers", "r", "no")
+async def test_a_change_that_fails_is_taken_back_in_the_cli(replace: bool) -> None:
+    lab = Lab({"calc": CALC})
+    failed = ControlRejected("mcp_set_servers", "r", "no")
 
-        async def fail_once(configs: Configs) -> McpServerChanges:
-            await lab.send(configs)
-            if len(lab.sent) == 1:
-                raise failed
-            return McpServerChanges()
+    async def fail_once(configs: Configs) -> McpServerChanges:
+        await lab.send(configs)
+        if len(lab.sent) == 1:
+            raise failed
+        return McpServerChanges()
 
-        changes = {"calc": CALC, "late": handler} if replace else {"late": handler}
-        with pytest.raises(ControlRejected) as caught:
-            await lab.change(changes, replace=replace, send=fail_once)
-        assert caught.value is failed
-        assert [list(configs) for configs in lab.sent] == [["calc", "late"], ["calc"]]
-        assert lab.registered == {"calc": CALC}
-
-    run(main)
+    changes = {"calc": CALC, "late": handler} if replace else {"late": handler}
+    with pytest.raises(ControlRejected) as caught:
+        await lab.change(changes, replace=replace, send=fail_once)
+    assert caught.value is failed
+    assert [list(configs) for configs in lab.sent] == [["calc", "late"], ["calc"]]
+    assert lab.registered == {"calc": CALC}
 
 
 class Conversing:
@@ -213,89 +192,77 @@ async def begin(lab: Lab, name: str) -> None:
     await asyncio.sleep(0)
 
 
-def test_a_change_that_fails_closes_the_conversations_with_new_servers() -> None:
-    async def main() -> None:
-        lab, server = Lab(), Conversing()
+async def test_a_change_that_fails_closes_the_conversations_with_new_servers() -> None:
+    lab, server = Lab(), Conversing()
 
-        async def fail(configs: Configs) -> McpServerChanges:
-            if "full" in configs:
-                await begin(lab, "full")
-                assert server.open == 1
-                raise ControlRejected("mcp_set_servers", "r", "no")
-            return McpServerChanges()
+    async def fail(configs: Configs) -> McpServerChanges:
+        if "full" in configs:
+            await begin(lab, "full")
+            assert server.open == 1
+            raise ControlRejected("mcp_set_servers", "r", "no")
+        return McpServerChanges()
 
-        with pytest.raises(ControlRejected):
-            await lab.change({"full": server}, send=fail)
-        assert server.open == 0
-        assert lab.servers.conversations == []
-        with pytest.raises(OptionsError):
-            await lab.change({"full": server, "bad": 5})
-        assert lab.servers.conversations == []
-        await asyncio.gather(*lab.calls, return_exceptions=True)
-
-    run(main)
+    with pytest.raises(ControlRejected):
+        await lab.change({"full": server}, send=fail)
+    assert server.open == 0
+    assert lab.servers.conversations == []
+    with pytest.raises(OptionsError):
+        await lab.change({"full": server, "bad": 5})
+    assert lab.servers.conversations == []
+    await asyncio.gather(*lab.calls, return_exceptions=True)
 
 
-def test_a_cancelled_change_does_not_wait_for_the_cli() -> None:
+async def test_a_cancelled_change_does_not_wait_for_the_cli() -> None:
     """The CLI may hang. The next change waits until the CLI has the previous list again."""
 
-    async def main() -> None:
-        lab, answered = Lab({"calc": CALC}), asyncio.Event()
+    lab, answered = Lab({"calc": CALC}), asyncio.Event()
 
-        async def hang(configs: Configs) -> McpServerChanges:
-            await lab.send(configs)
-            await answered.wait()
-            return McpServerChanges()
+    async def hang(configs: Configs) -> McpServerChanges:
+        await lab.send(configs)
+        await answered.wait()
+        return McpServerChanges()
 
-        first = asyncio.create_task(lab.change({"late": CALC}, send=hang))
-        await until(lambda: len(lab.sent) == 1)
-        first.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await first
-        assert lab.registered == {"calc": CALC}
-        second = asyncio.create_task(lab.change({"next": CALC}))
-        await until(lambda: len(lab.sent) == 2)
-        assert not second.done()
-        answered.set()
-        await second
-        assert [list(configs) for configs in lab.sent] == [
-            ["calc", "late"],
-            ["calc"],
-            ["calc", "next"],
-        ]
-
-    run(main)
+    first = asyncio.create_task(lab.change({"late": CALC}, send=hang))
+    await until(lambda: len(lab.sent) == 1)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert lab.registered == {"calc": CALC}
+    second = asyncio.create_task(lab.change({"next": CALC}))
+    await until(lambda: len(lab.sent) == 2)
+    assert not second.done()
+    answered.set()
+    await second
+    assert [list(configs) for configs in lab.sent] == [
+        ["calc", "late"],
+        ["calc"],
+        ["calc", "next"],
+    ]
 
 
-def test_a_cancelled_change_leaves_the_servers_as_they_were_and_the_next_one_runs() -> None:
-    async def main() -> None:
-        lab = Lab()
+async def test_a_cancelled_change_leaves_the_servers_as_they_were_and_the_next_one_runs() -> None:
+    lab = Lab()
 
-        async def hang(configs: Configs) -> McpServerChanges:
-            if "one" in configs:
-                await asyncio.Event().wait()
-            return McpServerChanges()
+    async def hang(configs: Configs) -> McpServerChanges:
+        if "one" in configs:
+            await asyncio.Event().wait()
+        return McpServerChanges()
 
-        first = asyncio.create_task(lab.change({"one": CALC}, send=hang))
-        second = asyncio.create_task(lab.change({"two": CALC}))
-        await asyncio.sleep(0)
-        first.cancel()
-        await second
-        assert list(lab.sent[-1]) == ["two"]
-        assert lab.registered == {"two": CALC}
-
-    run(main)
+    first = asyncio.create_task(lab.change({"one": CALC}, send=hang))
+    second = asyncio.create_task(lab.change({"two": CALC}))
+    await asyncio.sleep(0)
+    first.cancel()
+    await second
+    assert list(lab.sent[-1]) == ["two"]
+    assert lab.registered == {"two": CALC}
 
 
-def test_a_server_that_the_cli_cannot_connect_to_is_not_kept() -> None:
-    async def main() -> None:
-        lab = Lab()
-        lab.reply = McpServerChanges(added=("out",), errors={"out": "no such file"})
-        with pytest.raises(ControlRejected, match="out: no such file"):
-            await lab.change({"out": EXTERNAL})
-        assert (await lab.change({"out": EXTERNAL}, replace=True)).errors["out"] == "no such file"
-
-    run(main)
+async def test_a_server_that_the_cli_cannot_connect_to_is_not_kept() -> None:
+    lab = Lab()
+    lab.reply = McpServerChanges(added=("out",), errors={"out": "no such file"})
+    with pytest.raises(ControlRejected, match="out: no such file"):
+        await lab.change({"out": EXTERNAL})
+    assert (await lab.change({"out": EXTERNAL}, replace=True)).errors["out"] == "no such file"
 
 
 @pytest.mark.parametrize(
@@ -309,58 +276,46 @@ def test_a_server_that_the_cli_cannot_connect_to_is_not_kept() -> None:
         ({"late": {"type": "sdk"}}, "in-process"),
     ],
 )
-def test_an_invalid_change_is_not_sent(changes: dict[str, object], problem: str) -> None:
-    async def main() -> None:
-        lab = Lab({"calc": CALC})
-        with pytest.raises(OptionsError, match=problem):
-            await lab.change(changes)
-        assert lab.sent == []
-        assert lab.registered == {"calc": CALC}
-
-    run(main)
+async def test_an_invalid_change_is_not_sent(changes: dict[str, object], problem: str) -> None:
+    lab = Lab({"calc": CALC})
+    with pytest.raises(OptionsError, match=problem):
+        await lab.change(changes)
+    assert lab.sent == []
+    assert lab.registered == {"calc": CALC}
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_the_name_of_the_functions_is_reserved(replace: bool) -> None:
+async def test_the_name_of_the_functions_is_reserved(replace: bool) -> None:
     """The rules that allow the functions stay in force after their server is removed."""
 
-    async def main() -> None:
-        lab = Lab({"tools": FunctionServer([])})
-        await lab.change({"tools": None})
-        for server in (ToolServer([]), handler, EXTERNAL):
-            with pytest.raises(OptionsError, match="'tools' is reserved"):
-                await lab.change({"tools": server}, replace=replace)
-        assert len(lab.sent) == 1
-        assert lab.registered == {}
-        plain = Lab({"tools": ToolServer([])})
-        await plain.change({"tools": None})
-        await plain.change({"tools": EXTERNAL}, replace=replace)
-
-    run(main)
+    lab = Lab({"tools": FunctionServer([])})
+    await lab.change({"tools": None})
+    for server in (ToolServer([]), handler, EXTERNAL):
+        with pytest.raises(OptionsError, match="'tools' is reserved"):
+            await lab.change({"tools": server}, replace=replace)
+    assert len(lab.sent) == 1
+    assert lab.registered == {}
+    plain = Lab({"tools": ToolServer([])})
+    await plain.change({"tools": None})
+    await plain.change({"tools": EXTERNAL}, replace=replace)
 
 
 @pytest.mark.parametrize(
     "config",
     [{"foo": 1}, {"command": ""}, {"command": 5}, {"type": "http"}, {"type": "stdio", "url": "u"}],
 )
-def test_a_configuration_without_command_or_url_is_not_sent(config: object) -> None:
-    async def main() -> None:
-        lab = Lab()
-        with pytest.raises(OptionsError) as refused:
-            await lab.change({"x": config})
-        assert refused.value.field == "servers['x']"
-        assert lab.sent == []
-
-    run(main)
+async def test_a_configuration_without_command_or_url_is_not_sent(config: object) -> None:
+    lab = Lab()
+    with pytest.raises(OptionsError) as refused:
+        await lab.change({"x": config})
+    assert refused.value.field == "servers['x']"
+    assert lab.sent == []
 
 
 @pytest.mark.parametrize(
     "config", [{"url": "http://x"}, {"type": "ws", "url": "ws://x"}, {"type": "newer"}]
 )
-def test_other_configurations_are_left_to_the_cli(config: Mapping[str, object]) -> None:
-    async def main() -> None:
-        lab = Lab()
-        await lab.change({"x": config})
-        assert lab.sent == [{"x": config}]
-
-    run(main)
+async def test_other_configurations_are_left_to_the_cli(config: Mapping[str, object]) -> None:
+    lab = Lab()
+    await lab.change({"x": config})
+    assert lab.sent == [{"x": config}]

@@ -9,8 +9,8 @@ import sys
 from typing import Any
 
 import pytest
-from tests.soak.sessions import SOON, Clock, options, told_by, warnings_of
-from tests.support.processes import run, until
+from tests.soak.sessions import long_holds, options, told_by, warnings_of
+from tests.support.processes import LIMIT, run, until
 
 from bridle import (
     Allow,
@@ -71,9 +71,7 @@ def test_control_does_not_wait_behind_fifty_thousand_unread_messages(what: str) 
                 turn = await session.send_user_message("go")
                 reader = Reader(session, turn, what)
                 await until(lambda: len(cli.received) == 4)
-                clock = Clock()
                 await session.interrupt()
-                assert clock.elapsed < SOON
                 outcome = await turn
                 cli.check()
                 assert outcome.result is not None
@@ -212,6 +210,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.longer
 def test_a_turn_that_is_kept_and_not_read_takes_little_memory() -> None:
     """At most 1.3 times that of the same program without the turn."""
 
@@ -354,7 +353,7 @@ def test_messages_read_on_another_event_loop_raise() -> None:
 
 
 async def next_of(items: Subscription[Any]) -> object:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(LIMIT):
         return await anext(items)
 
 
@@ -397,7 +396,7 @@ async def measure(messages: Subscription[Message], sizes: list[int]) -> None:
         sizes.append(len(json.dumps(message.raw, separators=(",", ":"))) + 1)
 
 
-def test_a_program_that_never_reads_messages_is_no_slow_consumer() -> None:
+def test_a_program_that_never_reads_messages_is_not_a_slow_consumer() -> None:
     """R371: it may only wait for outcomes, or not even for these."""
 
     async def main() -> None:
@@ -437,7 +436,7 @@ def test_a_reader_that_keeps_up_may_read_for_ever() -> None:
     run(main)
 
 
-def test_a_cli_that_does_not_read_holds_up_only_whoever_sends() -> None:
+def test_a_cli_that_does_not_read_delays_only_senders() -> None:
     """R157: a prompt larger than the pipe waits to be read; everything else goes on."""
 
     async def main() -> None:
@@ -461,10 +460,9 @@ def test_a_prompt_that_is_never_read_does_not_hold_up_the_end() -> None:
             session = await start_session(options(cli))
             sending = asyncio.ensure_future(session.send_user_message("x" * MIB))
             await asyncio.sleep(0)
-            clock = Clock()
-            await session.stop()
+            with long_holds():
+                await session.stop()
             turn = await sending
             assert (await turn).reason is OutcomeReason.STOPPED
-            assert clock.elapsed < SOON
 
     run(main)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.soak.sessions import Clock, options
+from tests.soak.sessions import options
 from tests.support.processes import is_alive, run
 
 from bridle import (
@@ -27,13 +27,11 @@ from bridle import (
     start_session,
     tool,
 )
-from bridle._shell import tree
+from bridle._process import tree
 from bridle.testing import FakeCli
 from bridle.testing.fake_cli import FLAVOURS
 
 MANY = 50
-STARTING = 40.0
-"""Seconds in which they all have started on a busy machine; less than a single init_timeout."""
 
 
 class Shared:
@@ -109,20 +107,19 @@ async def say(session: Session, prompt: str) -> Outcome[Any]:
     return outcome
 
 
+@pytest.mark.longer
 @pytest.mark.requirement("S098")
-def test_fifty_sessions_at_once_share_handlers_without_cross_talk() -> None:
+def test_fifty_sessions_at_once_share_handlers_without_mixing_them_up() -> None:
     """R166, R422."""
     shared = Shared()
 
     async def main() -> None:
         with FakeCli.auto() as newest, FakeCli.auto(flavour=FLAVOURS[-1]) as older:
-            clock = Clock()
             talks = [
                 converse(older if number % 2 else newest, shared, f"tag-{number}")
                 for number in range(MANY)
             ]
             pids = await asyncio.gather(*talks)
-            assert clock.elapsed < STARTING
             assert len(set(pids)) == MANY
             assert not any(map(is_alive, pids))
 
@@ -169,6 +166,7 @@ def test_one_session_that_dies_does_not_touch_its_neighbours() -> None:
     run(main)
 
 
+@pytest.mark.longer
 def test_closing_many_sessions_keeps_the_steps_of_the_event_loop_short() -> None:
     """The process table is read by another thread, once for all of them."""
     sessions, limit = 20, 0.010

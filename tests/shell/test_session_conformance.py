@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.soak.sessions import SOON, Clock, told_by
+from tests.soak.sessions import told_by
 from tests.support.processes import run
 
 from bridle import (
@@ -36,7 +36,7 @@ from bridle import (
     start_session,
     tool,
 )
-from bridle._shell.locate import candidates
+from bridle._process.locate import candidates
 from bridle.testing import FakeCli, Reply, ScriptedModel, text, tool_use
 from bridle.testing.fake_cli import FLAVOURS
 
@@ -104,7 +104,7 @@ def test_a_turn(start: Start) -> None:
             kinds = [type(message) for message in messages]
             told = [k for k in kinds if k in (UserMessage, AssistantMessage, ResultMessage)]
             assert told == [UserMessage, AssistantMessage, ResultMessage]
-            assert await session.ping() < SOON
+            await session.ping()
         events = await told_by(session)
         assert [type(event) for event in events] == [SessionReady, SessionEnded]
 
@@ -200,11 +200,9 @@ def test_an_interrupt_while_a_tool_waits_for_permission(start: Start) -> None:
         async with start(script, on_can_use_tool=think) as session:
             turn = await session.send_user_message("go")
             await asked.wait()
-            clock = Clock()
             await session.interrupt()
             assert (await turn).reason is OutcomeReason.INTERRUPTED
-            assert clock.elapsed < SOON
-            await asyncio.wait_for(withdrawn.wait(), SOON)
+            await withdrawn.wait()
             assert (await (await session.send_user_message("more"))).text == "next"
 
     run(main)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
-from tests.soak.sessions import GRACE, SOON, Clock, options, told_by, works
+from tests.soak.sessions import Clock, long_holds, options, told_by, works
 from tests.support.processes import LIMIT, is_alive, run, until
 
 from bridle import (
@@ -32,6 +32,7 @@ from bridle import (
     TransportError,
     start_session,
 )
+from bridle._engine.shutdown import HOLD, ShutdownStep
 from bridle.testing import FakeCli
 from bridle.testing.fake_cli import FLAVOURS
 
@@ -56,7 +57,6 @@ class Death(NamedTuple):
     exit_code: int | None
     signal: str | None = None
     event: type[object] = SessionFailed
-    within: float = SOON
 
 
 STAGES = {
@@ -83,12 +83,8 @@ DEATHS = {
     "SIGKILL": Death(lambda cli: cli.crash(), -9, "SIGKILL"),
     "SIGSEGV": Death(lambda cli: cli.crash(signal.SIGSEGV), -11, "SIGSEGV"),
     "half a line": Death(lambda cli: cli.half_line().exit(1), 1),
-    "held output": Death(
-        lambda cli: cli.fork_grandchild(setsid=True, hold_stdout=True).exit(1),
-        1,
-        within=GRACE + SOON,
-    ),
-    "closed output": Death(lambda cli: cli.close_stdout().silence(), None, within=GRACE + SOON),
+    "held output": Death(lambda cli: cli.fork_grandchild(setsid=True, hold_stdout=True).exit(1), 1),
+    "closed output": Death(lambda cli: cli.close_stdout().silence(), None),
 }
 ORDER = [(stage, death) for stage in STAGES for death in DEATHS]
 
@@ -118,11 +114,10 @@ def test_the_end_of_the_cli_settles_everything_at_once(stage: str, death: str) -
             turn = await session.send_user_message("go") if where.prompts else None
             if where.asks:
                 await asked.wait()
-            clock = Clock()
-            with pytest.raises((SessionStopped, TransportError)) as caught:
-                await session.ping()
-            events = await told_by(session)
-            assert clock.elapsed < how.within
+            with long_holds():
+                with pytest.raises((SessionStopped, TransportError)) as caught:
+                    await session.ping()
+                events = await told_by(session)
             check_error(caught.value, how, cli)
             if turn is not None:
                 outcome = await turn
@@ -132,7 +127,7 @@ def test_the_end_of_the_cli_settles_everything_at_once(stage: str, death: str) -
                 assert outcome.process is not None
                 assert outcome.process.cli_path == cli.path
             if where.asks:
-                await asyncio.wait_for(cancelled.wait(), SOON)
+                await cancelled.wait()
             ended = [event for event in events if not isinstance(event, SessionReady | SdkWarning)]
             assert [type(event) for event in ended] == [how.event]
             assert getattr(ended[0], "exit_code", None) == how.exit_code
@@ -165,10 +160,8 @@ def test_a_cli_that_is_killed_from_outside_ends_its_turn() -> None:
             session = await start_session(options(cli))
             turn = await session.send_user_message("SLOW")
             await until(lambda: "user" in [line["type"] for line in cli.sent])
-            clock = Clock()
             os.kill(session.pid or 0, signal.SIGKILL)
             outcome = await turn
-            assert clock.elapsed < SOON
             assert (outcome.reason, outcome.exit_code) == (OutcomeReason.CLI_EXITED, -9)
             await session.aclose()
         await works()
@@ -192,7 +185,7 @@ def test_the_version_of_the_cli_is_attached_once_it_is_known() -> None:
     run(main)
 
 
-def test_an_input_that_the_cli_closed_is_reported_to_whoever_writes() -> None:
+def test_an_input_that_the_cli_closed_is_reported_to_writers() -> None:
     """R168, R346: and a CLI that then stays is not waited for."""
 
     async def main() -> None:
@@ -202,17 +195,14 @@ def test_an_input_that_the_cli_closed_is_reported_to_whoever_writes() -> None:
             async for message in session.messages():
                 if message.type == "assistant":
                     break
-            clock = Clock()
             with pytest.raises(TransportError) as caught:
                 await session.interrupt()
-            assert clock.elapsed < SOON
             assert caught.value.operation == "interrupt"
             assert caught.value.cli_path == cli.path
             with pytest.raises(TransportError):
                 _ = await session.send_user_message("hello?")
             outcome = await turn
             assert outcome.reason is OutcomeReason.CLI_EXITED
-            assert clock.elapsed < GRACE + SOON
             assert not session.alive
             assert isinstance((await told_by(session))[-1], SessionFailed)
             await session.stop()
@@ -230,20 +220,21 @@ class End(NamedTuple):
     script: FakeCli
     way: str = "aclose"
     prompts: bool = True
-    within: float = SOON
+    not_waited_for: tuple[ShutdownStep, ...] = tuple(HOLD)
 
 
+AFTER_INTERRUPT = (ShutdownStep.DRAINING, ShutdownStep.TERMINATING)
 interrupted = in_turn.expect_request("interrupt")
 ENDS = {
     "exit 1 at the end of input": End(greeted.wait_for_eof().exit(1), prompts=False),
     "killed at the end of input": End(greeted.wait_for_eof().crash(), prompts=False),
     "exit 1 when interrupted": End(interrupted.exit(1)),
     "killed when interrupted": End(interrupted.crash()),
-    "output closed when interrupted": End(
-        interrupted.close_stdout().silence(), within=GRACE + SOON
+    "output closed when interrupted": End(interrupted.close_stdout().silence()),
+    "input closed": End(in_turn.close_stdin().silence(), not_waited_for=AFTER_INTERRUPT),
+    "interrupt refused": End(
+        interrupted.refuse("no").wait_for_eof(), not_waited_for=AFTER_INTERRUPT
     ),
-    "input closed": End(in_turn.close_stdin().silence(), within=2.0 + GRACE + SOON),
-    "interrupt refused": End(interrupted.refuse("no").wait_for_eof(), within=2.0 + SOON),
     "not reading": End(in_turn.silence(reading=False), "stop"),
     "flooding": End(in_turn.emit({"type": "assistant", "message": {}}).forever(), "stop"),
     "flooding stderr": End(in_turn.flood_stderr(1 << 20).forever(), "stop"),
@@ -263,9 +254,8 @@ def test_a_fault_while_the_session_ends_does_not_hold_up_the_end(name: str) -> N
             )
             ping = asyncio.ensure_future(session.ping())
             await asyncio.sleep(0)
-            clock = Clock()
-            await getattr(session, case.way)()
-            assert clock.elapsed < case.within
+            with long_holds(*case.not_waited_for):
+                await getattr(session, case.way)()
             with pytest.raises((SessionStopped, TransportError)):
                 await ping
             events = await told_by(session)
@@ -277,7 +267,7 @@ def test_a_fault_while_the_session_ends_does_not_hold_up_the_end(name: str) -> N
     run(main)
 
 
-def test_a_cli_that_is_deaf_to_sigterm_is_killed_after_five_seconds() -> None:
+def test_a_cli_that_ignores_sigterm_is_killed_after_five_seconds() -> None:
     """R354, R355, R356, C01."""
 
     async def main() -> None:
@@ -286,7 +276,7 @@ def test_a_cli_that_is_deaf_to_sigterm_is_killed_after_five_seconds() -> None:
             assert (await (await session.send_user_message("go"))).ok
             clock = Clock()
             await session.stop()
-            assert 4.5 < clock.elapsed < 5.0 + SOON
+            assert clock.elapsed > 4.5
             assert not is_alive(session.pid or 0)
 
     run(main)
@@ -333,7 +323,7 @@ LEAVING = {
 }
 """The loop ends before what releases the process has taken a step, or cancels it once more."""
 
-STAYING = greeted.ignore_sigterm()
+STAYING = FakeCli().ignore_sigterm().expect_initialize()
 SCRIPTS = {
     "with an operation": greeted.expect_request("set_model").exit(3),
     "as a query begins": FakeCli().silence(),
@@ -341,6 +331,7 @@ SCRIPTS = {
 }
 
 
+@pytest.mark.longer(after=1)
 @pytest.mark.parametrize("how", LEAVING)
 def test_a_program_that_leaves_at_an_awkward_moment_leaves_nothing_behind(how: str) -> None:
     source = IMPORTS + textwrap.dedent(LEAVING[how]) + "asyncio.run(main())"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
-from tests.soak.sessions import SOON, Clock, options, told_by
-from tests.support.processes import is_alive, run, until
+from tests.soak.sessions import Clock, long_holds, options, told_by
+from tests.support.processes import LIMIT, is_alive, run, until
 
 from bridle import (
     BidirOptions,
@@ -83,16 +84,14 @@ def test_an_operation_sends_its_request_and_returns_with_the_answer(name: str) -
         script = greeted.expect_request(str(request["subtype"])).reply({"seen": True})
         with script as cli:
             async with start_session(options(cli), bidir=CHECKPOINTS) as session:
-                clock = Clock()
                 answer = await operation(session)
-                assert clock.elapsed < SOON
                 sent = [line["request"] for line in cli.received if line["type"] != "user"]
                 assert sent[1:] == [request]
                 if name in ("control", "interrupt", "rewind_files"):
                     assert answer == {"seen": True}
                 elif name == "ping":
                     assert isinstance(answer, float)
-                    assert 0 < answer < SOON
+                    assert answer > 0
 
     run(main)
 
@@ -131,7 +130,7 @@ def test_an_operation_that_is_not_answered_in_time_says_so_and_a_late_answer_is_
                 clock = Clock()
                 with pytest.raises(ControlTimeout) as caught:
                     await SHORT[subtype](session)
-                assert 0.09 < clock.elapsed < SOON
+                assert clock.elapsed > 0.09
                 assert (caught.value.operation, caught.value.timeout) == (subtype, 0.1)
                 assert isinstance(caught.value, TimeoutError)
                 assert await session.control("get_settings") == {"n": 2}
@@ -154,8 +153,9 @@ def test_the_default_timeout_is_that_of_the_options() -> None:
     run(main)
 
 
-def test_a_cancelled_operation_is_withdrawn() -> None:
-    """R344."""
+def test_a_cancelled_operation_is_withdrawn(caplog: pytest.LogCaptureFixture) -> None:
+    """R019, R344: its answer is logged as one that nothing waits for."""
+    caplog.set_level(logging.DEBUG, "bridle")
 
     async def main() -> None:
         script = greeted.expect_request("set_model").expect_request("get_settings").reply().reply()
@@ -170,6 +170,7 @@ def test_a_cancelled_operation_is_withdrawn() -> None:
                 assert (await (await session.send_user_message("go"))).ok
 
     run(main)
+    assert len([one for one in caplog.messages if one.startswith("late_response: ")]) == 1
 
 
 @pytest.mark.requirement("S078")
@@ -248,20 +249,20 @@ WEDGES: dict[str, Operation] = {
 }
 
 
-@pytest.mark.parametrize("field", WEDGES)
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_a_request_the_cli_could_not_take_is_refused_before_anything_is_written(
-    field: str, flavour: str
+    flavour: str,
 ) -> None:
     """R352: an older CLI would go deaf over it."""
 
     async def main() -> None:
         with FakeCli.auto(flavour=flavour) as cli:
             async with start_session(options(cli), bidir=CHECKPOINTS) as session:
-                with pytest.raises(OptionsError) as caught:
-                    await WEDGES[field](session)
-                assert caught.value.field == field.strip()
-                assert len(cli.received) == 1
+                for field, wedge in WEDGES.items():
+                    with pytest.raises(OptionsError) as caught:
+                        await wedge(session)
+                    assert caught.value.field == field.strip()
+                    assert len(cli.received) == 1, field
                 await session.ping()
 
     run(main)
@@ -328,7 +329,7 @@ def test_operations_of_a_session_that_fails_to_start_were_not_sent() -> None:
     run(main)
 
 
-def test_operations_of_a_session_that_nobody_starts_are_given_up() -> None:
+def test_operations_of_a_session_that_is_never_started_fail() -> None:
     """R255: after as long as an answer may take; it can still be started."""
 
     async def main() -> None:
@@ -337,7 +338,7 @@ def test_operations_of_a_session_that_nobody_starts_are_given_up() -> None:
             for operate in (session.ping, lambda: session.send_user_message("hello")):
                 with pytest.raises(SessionNotInitialized, match=r"connect\(\) was not called"):
                     await operate()
-            patient = asyncio.ensure_future(session.ping(timeout=SOON))
+            patient = asyncio.ensure_future(session.ping(timeout=LIMIT))
             with pytest.raises(SessionNotInitialized):
                 await session.ping(timeout=0.01)
             async with session:
@@ -346,7 +347,7 @@ def test_operations_of_a_session_that_nobody_starts_are_given_up() -> None:
     run(main)
 
 
-def test_operations_after_a_failure_are_told_of_it() -> None:
+def test_operations_after_a_failure_fail_with_it() -> None:
     async def main() -> None:
         with greeted.silence() as cli:
             session = await start_session(options(cli))
@@ -361,7 +362,7 @@ def test_operations_after_a_failure_are_told_of_it() -> None:
     run(main)
 
 
-def test_operations_after_the_cli_died_are_told_how() -> None:
+def test_operations_after_the_cli_died_fail_with_how_it_died() -> None:
     async def main() -> None:
         with greeted.start_turn().exit(3) as cli:
             session = await start_session(options(cli))
@@ -470,11 +471,10 @@ def test_a_session_may_be_ended_while_it_connects(way: str) -> None:
             session = Session(options(cli))
             connecting = asyncio.ensure_future(session.connect())
             await until(lambda: session.pid)
-            clock = Clock()
-            await (session.stop() if way == "stop" else session.aclose())
+            with long_holds():
+                await (session.stop() if way == "stop" else session.aclose())
             with pytest.raises(SessionStopped):
                 await connecting
-            assert clock.elapsed < SOON
             assert (session.lifecycle, is_alive(session.pid or 0)) == ("stopped", False)
 
     run(main)
@@ -510,15 +510,14 @@ def test_a_session_that_never_connected_ends_at_once(way: str) -> None:
     async def main() -> None:
         with FakeCli.auto() as cli:
             session = Session(options(cli))
-            clock = Clock()
-            await asyncio.wait_for(session.stop() if way == "stop" else session.aclose(), SOON)
-            assert clock.elapsed < SOON
+            with long_holds():
+                await (session.stop() if way == "stop" else session.aclose())
             assert not session.alive
 
     run(main)
 
 
-def test_an_option_that_is_wrong_is_told_before_anything_starts() -> None:
+def test_an_option_that_is_wrong_is_reported_before_anything_starts() -> None:
     """R001."""
     with pytest.raises(OptionsError):
         _ = start_session(CliOptions(fork_session=True))

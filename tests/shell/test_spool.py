@@ -6,19 +6,20 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.support.processes import run
 from tests.support.stored import ListStore
 
-from bridle._core.mirroring import Batch
-from bridle._shell.spool import (
+from bridle._records.session_store import SessionKey
+from bridle.sessions._backlog import Batch
+from bridle.sessions._loading import ConversationLoader
+from bridle.sessions._outbox.leases import Leases
+from bridle.sessions._outbox.spool import (
     LeftSpool,
     Spool,
     has_spooled_journal,
     spool_directory,
     spool_name,
 )
-from bridle._shell.store_loading import ConversationLoader, StartCalls
-from bridle._store import SessionKey
+from bridle.sessions._start_calls import StartCalls
 
 ID = "00000000-0000-4000-8000-000000000001"
 KEY = SessionKey(ID, "", "-p")
@@ -47,27 +48,30 @@ def taken(path: str) -> LeftSpool:
 
 
 @pytest.mark.parametrize("mark", [b"\0", b"x", b" "])
-def test_a_line_with_an_unknown_mark_is_damaged(state: Path, mark: bytes) -> None:
+async def test_a_line_with_an_unknown_mark_is_damaged(state: Path, mark: bytes) -> None:
     store = ListStore()
     spool, _ = written(store, 1, 2)
     spool.close()
     path = Path(spool.path)
     path.write_bytes(mark + path.read_bytes()[1:])
 
-    async def main() -> None:
-        warnings: list[str] = []
-        spools = spool_name(store, ID)
-        loader = ConversationLoader(
-            store, KEY, StartCalls(5.0), spools, lambda one: warnings.append(one.detail)
-        )
-        await loader.send_left_behind()
-        assert [one["uuid"] for one in await store.load(KEY) or ()] == ["2"]
-        [kept] = state.iterdir()
-        assert kept.name.startswith("damaged.")
-        assert b'"uuid":"1"' in kept.read_bytes()
-        assert str(kept) in warnings[0]
-
-    run(main)
+    warnings: list[str] = []
+    spools = spool_name(store, ID)
+    leases = Leases(store, lambda _: None)
+    loader = ConversationLoader(
+        store,
+        KEY,
+        StartCalls(5.0),
+        spools,
+        lambda one: warnings.append(one.detail),
+        leases=leases,
+    )
+    await loader.send_left_behind()
+    assert [one["uuid"] for one in await store.load(KEY) or ()] == ["2"]
+    [kept] = state.iterdir()
+    assert kept.name.startswith("damaged.")
+    assert b'"uuid":"1"' in kept.read_bytes()
+    assert str(kept) in warnings[0]
 
 
 def test_marking_a_batch_does_not_change_when_the_spool_was_written() -> None:
@@ -79,9 +83,9 @@ def test_marking_a_batch_does_not_change_when_the_spool_was_written() -> None:
     spool.close()
     assert os.stat(spool.path).st_mtime_ns == OLD
     left = taken(spool.path)
-    list(left.batches())
+    [_, last] = left.batches()
     left.mark_done((second.place or (0, 0))[0])
-    left.write_rejected(KEY, [{"uuid": "3"}])
+    left.write_rejected(last, [{"uuid": "3"}])
     left.mark_done((third.place or (0, 0))[0])
     left.close()
     again = taken(spool.path)

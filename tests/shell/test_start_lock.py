@@ -14,25 +14,31 @@ from typing import Any
 
 import pytest
 from tests.shell.test_approvals import CALLED, DEFERRED
-from tests.support.processes import open_descriptors
-from tests.support.stored import lines
+from tests.support.limits import SetLimits
+from tests.support.processes import open_descriptors, until
+from tests.support.steps import ReplaceSteps
+from tests.support.stored import lines, result, user
 from tests.support.stores import run
 
 import bridle
 from bridle import Agent, SessionInUseError
-from bridle._shell import resuming, session_locks
-from bridle._shell.session_locks import SessionLock, lock_session
+from bridle._process import session_locks
+from bridle._process.session_locks import SessionLock, lock_session
 from bridle.approvals import PendingApproval
-from bridle.errors import ApprovalPending
+from bridle.errors import ApprovalPending, UsageError
 from bridle.sessions import MemoryStore
+from bridle.sessions import _waiting_calls as resuming
 from bridle.testing import FakeCli
 
 WAIT = 60.0
 
+DECIDED = user("r1", "a1", result("toolu_1"))
+"""The result of the call."""
+
 PROGRAM = """
 import sys
 from pathlib import Path
-from bridle._shell.session_locks import lock_session
+from bridle._process.session_locks import lock_session
 lock = lock_session(sys.argv[1], sys.argv[2])
 print("locked", flush=True)
 added = sys.stdin.read()
@@ -89,7 +95,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
 
 
 @pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+def refused(replace_steps: ReplaceSteps) -> asyncio.Event:
     """Set when a session has tried to lock a conversation that is in use."""
     event, lock = asyncio.Event(), session_locks.lock_session
 
@@ -100,7 +106,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
             event.set()
             raise
 
-    monkeypatch.setattr(session_locks, "lock_session", watched)
+    replace_steps(take_session_lock=watched)
     return event
 
 
@@ -127,6 +133,7 @@ def choice(place: Place, *, by_id: bool) -> dict[str, Any]:
     return {"resume_session_id": place.id} if by_id else {"continue_session": True}
 
 
+@pytest.mark.longer(after=3)
 @DOORS
 @CHOSEN
 def test_it_waits_for_another_program(
@@ -170,6 +177,7 @@ def test_a_conversation_with_a_title_is_locked_before_the_cli_starts(
     run(main)
 
 
+@pytest.mark.longer(after=3)
 @DOORS
 @pytest.mark.parametrize("is_new", [False, True], ids=["old file", "new file"])
 def test_a_call_that_was_deferred_meanwhile_is_found(
@@ -198,7 +206,7 @@ def test_a_call_that_was_deferred_meanwhile_is_found(
 @DOORS
 @CHOSEN
 @pytest.mark.parametrize("wait", [None, WAIT])
-def test_nobody_gets_the_conversation_between_the_look_and_the_start(
+def test_the_conversation_is_locked_between_the_look_and_the_start(
     place: Place, monkeypatch: pytest.MonkeyPatch, door: Door, wait: float | None, *, by_id: bool
 ) -> None:
     """Two programs that wait: the second one gets it when the CLI of the first has ended."""
@@ -215,7 +223,7 @@ def test_nobody_gets_the_conversation_between_the_look_and_the_start(
         await place.begin()
         before = len(place.cli.runs)
         with monkeypatch.context() as patch:
-            patch.setattr(SessionLock, "release", taken_by_another)
+            ReplaceSteps(patch)(release_session_lock=taken_by_another)
             assert await door(place.agent, **choice(place, by_id=by_id), wait=wait) == "Two."
         assert seen
         assert set(seen) == {before + 1}
@@ -234,6 +242,36 @@ def test_a_decision_about_a_call_of_a_conversation_in_use_starts_nothing(place: 
             before = len(place.cli.runs)
             with pytest.raises(SessionInUseError):
                 await place.agent.resume(pending, bridle.Allow())
+            assert len(place.cli.runs) == before, "no CLI was started"
+        assert place.is_free()
+
+    run(main)
+
+
+def test_a_decision_waits_as_long_as_asked_for_another_program(
+    place: Place, refused: asyncio.Event, set_limits: SetLimits
+) -> None:
+    """Then the other program has decided, and the decision is refused for that."""
+    set_limits(closing_session=0.0)
+
+    async def main() -> None:
+        await place.begin()
+        with place.path.open("ab") as file:
+            file.write(lines(CALLED, DEFERRED))
+        pending = resuming.waiting_in_file(place.path)
+        assert pending is not None
+        with place.in_use() as other:
+            before = len(place.cli.runs)
+            for wait in (None, 0.0):
+                with pytest.raises(SessionInUseError):
+                    await place.agent.resume(pending, bridle.Deny("no"), wait=wait)
+            refused.clear()
+            decision = place.agent.resume(pending, bridle.Deny("no"), wait=WAIT)
+            waiting = asyncio.create_task(decision)
+            await refused.wait()
+            await asyncio.to_thread(other.communicate, lines(DECIDED).decode())
+            with pytest.raises(UsageError, match="does not wait"):
+                await waiting
             assert len(place.cli.runs) == before, "no CLI was started"
         assert place.is_free()
 
@@ -259,7 +297,7 @@ def test_a_wait_that_is_cancelled_leaves_nothing(
                 await waiting
             assert session.lifecycle.value == "stopped"
             assert asyncio.all_tasks() == tasks
-            assert open_descriptors() == before
+            assert open_descriptors() <= before
         assert place.is_free()
 
     run(main)
@@ -267,7 +305,7 @@ def test_a_wait_that_is_cancelled_leaves_nothing(
 
 @pytest.mark.parametrize("door", [in_session, in_query])
 def test_a_look_that_is_cancelled_unlocks_the_conversation(
-    place: Place, monkeypatch: pytest.MonkeyPatch, door: Door
+    place: Place, replace_steps: ReplaceSteps, door: Door
 ) -> None:
     async def main() -> None:
         await place.begin()
@@ -279,7 +317,7 @@ def test_a_look_that_is_cancelled_unlocks_the_conversation(
             end.wait()
             return look(path)
 
-        monkeypatch.setattr(resuming, "waiting_in_file", slow)
+        replace_steps(find_waiting_call=slow)
         looking = asyncio.create_task(door(place.agent, resume_session_id=place.id))
         await begun.wait()
         assert not place.is_free()
@@ -288,5 +326,82 @@ def test_a_look_that_is_cancelled_unlocks_the_conversation(
             await looking
         end.set()
         assert place.is_free()
+
+    run(main)
+
+
+class Gates:
+    """A store without leases and journals, which can be held up."""
+
+    has_journals = False
+    location = "here"
+
+    def __init__(self) -> None:
+        self._store = MemoryStore()
+        #: Set while `load` has read, and while `append` waits.
+        self.is_loaded, self.is_appending = asyncio.Event(), asyncio.Event()
+        self.may_load, self.may_append = asyncio.Event(), asyncio.Event()
+        self.may_load.set()
+        self.may_append.set()
+
+    async def append(self, key: Any, entries: Any) -> None:
+        self.is_appending.set()
+        await self.may_append.wait()
+        await self._store.append(key, entries)
+
+    async def load(self, key: Any) -> Any:
+        found = await self._store.load(key)
+        self.is_loaded.set()
+        await self.may_load.wait()
+        return found
+
+    async def list(self, project: str | None = None) -> Any:
+        return await self._store.list(project)
+
+    async def delete(self, key: Any) -> None:
+        await self._store.delete(key)
+
+
+def test_a_conversation_is_locked_before_a_store_without_leases_loads_it(place: Place) -> None:
+    """Else two programs load the same call that waits, and both decide about it."""
+
+    async def main() -> None:
+        store: Any = Gates()
+        agent = place.agent.replace(store=store)
+        place.id = (await agent.run("SAY One.")).session_id or ""
+        store.may_load.clear()
+        store.is_loaded.clear()
+        first = asyncio.ensure_future(in_run(agent, resume_session_id=place.id))
+        await store.is_loaded.wait()
+        assert not place.is_free()
+        store.may_load.set()
+        assert await first == "Two."
+        assert place.is_free()
+
+    run(main)
+
+
+def test_a_conversation_is_locked_until_its_store_has_it(place: Place) -> None:
+    """Else another program loads it without the last turn, in which a call was decided."""
+
+    async def main() -> None:
+        store: Any = Gates()
+        agent = place.agent.replace(store=store)
+        session = await agent.session()
+        await (await session.send_user_message("SAY One."))
+        place.id = session.id or ""
+        store.may_append.clear()
+        store.is_appending.clear()
+        await (await session.send_user_message("SAY Two."))
+        ending = asyncio.ensure_future(session.aclose())
+        await store.is_appending.wait()
+        await until(lambda: session.pid is None or not Path(f"/proc/{session.pid}").exists())
+        assert not place.is_free()
+        with pytest.raises(SessionInUseError):
+            await in_run(agent, resume_session_id=place.id)
+        store.may_append.set()
+        await ending
+        assert place.is_free()
+        assert await in_run(agent, resume_session_id=place.id) == "Two."
 
     run(main)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from tests.support.limits import SetLimits
 from tests.support.stores import run
 
 from bridle.errors import OptionsError
 from bridle.sessions import Entry, MemoryStore, SessionKey, StoredSession
-from bridle.testing import stores
 from bridle.testing.stores import STORE_CHECKS, check_store
 
 
@@ -257,12 +257,70 @@ class ColonsSeparate(MemoryStore):
         return await super().load(self._joined(key))
 
 
+class EndsOverlap(MemoryStore):
+    """Returns the lines at the cuts as a whole."""
+
+    async def load_ends(self, key: SessionKey, size: int) -> tuple[bytes, bytes]:
+        head, tail = await super().load_ends(key, size)
+        return (head, tail) if not tail else await super().load_ends(key, 2 * size)
+
+
+class PartsBegin(MemoryStore):
+    """Counts positions from the part before, not from the first entry."""
+
+    async def load_after(
+        self, key: SessionKey, position: int, size: int
+    ) -> tuple[Sequence[Entry], int]:
+        found, end = await super().load_after(key, position, size)
+        return found, end - position
+
+
 class FailsTheSecondClose(MemoryStore):
     is_closed = False
 
     async def aclose(self) -> None:
         assert not self.is_closed
         self.is_closed = True
+
+
+class AppendsForAll(MemoryStore):
+    async def append_leased(
+        self, key: SessionKey, entries: Sequence[Entry], owner: str, seconds: float
+    ) -> bool:
+        await self.append(key, entries)
+        return True
+
+
+class DoesNotRenew(MemoryStore):
+    async def append_leased(
+        self, key: SessionKey, entries: Sequence[Entry], owner: str, seconds: float
+    ) -> bool:
+        if self._leases.get(key.session_id, ("", 0.0))[0] != owner:
+            return False
+        await self.append(key, entries)
+        return True
+
+
+class TakesFreeLeases(MemoryStore):
+    async def append_leased(
+        self, key: SessionKey, entries: Sequence[Entry], owner: str, seconds: float
+    ) -> bool:
+        if not await self.acquire(key.session_id, owner, seconds):
+            return False
+        await self.append(key, entries)
+        return True
+
+
+class ChecksTooEarly(MemoryStore):
+    async def append_leased(
+        self, key: SessionKey, entries: Sequence[Entry], owner: str, seconds: float
+    ) -> bool:
+        if not await super().append_leased(key, (), owner, seconds):
+            return False
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await self.append(key, entries)
+        return True
 
 
 BROKEN: list[tuple[Callable[[], object], str]] = [
@@ -291,6 +349,12 @@ BROKEN: list[tuple[Callable[[], object], str]] = [
     (AnyoneReleases, "leases a session to one owner"),
     (LeasesNeverEnd, "ends leases in time"),
     (LeasesWithoutLock, "leases a session once in a race"),
+    (AppendsForAll, "appends for the owner of the lease only"),
+    (DoesNotRenew, "appends for the owner of the lease only"),
+    (TakesFreeLeases, "appends for the owner of the lease only"),
+    (ChecksTooEarly, "lets no append follow a lost lease"),
+    (EndsOverlap, "loads parts of a list"),
+    (PartsBegin, "loads parts of a list"),
     (SharesEntries, "keeps its own copies"),
     (StopsInTheMiddle, "appends all or nothing"),
     (ColonsSeparate, "takes any text as a name"),
@@ -299,9 +363,9 @@ BROKEN: list[tuple[Callable[[], object], str]] = [
 
 @pytest.mark.parametrize(("store", "check"), BROKEN)
 def test_a_broken_store_fails_the_check_of_the_rule(
-    store: Callable[[], object], check: str, monkeypatch: pytest.MonkeyPatch
+    store: Callable[[], object], check: str, set_limits: SetLimits
 ) -> None:
-    monkeypatch.setattr(stores, "_LEASE_LIMIT", 1.0)
+    set_limits(lease_check=1.0)
     with pytest.raises(AssertionError, match=check):
         run(lambda: check_store(store, only=[check]))
 

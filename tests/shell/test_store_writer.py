@@ -15,12 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.limits import SetLimits
 from tests.support.processes import open_descriptors, run, until
+from tests.support.steps import ReplaceSteps
 
-from bridle._core.mirroring import MAX_BATCH_BYTES, MAX_MEMORY, MAX_UNSPOOLED, Batch
-from bridle._shell import store_loading, store_writer
-from bridle._shell.journal import Journal
-from bridle._shell.spool import (
+from bridle._records.session_store import Entry, SessionKey, SessionStore
+from bridle.errors import SessionLoadError, SessionLoadTimeout, StoreError
+from bridle.events import SdkWarning, WarningKind
+from bridle.sessions import MemoryStore, PostgresStore, RedisStore, SqliteStore
+from bridle.sessions._backlog import MAX_BATCH_BYTES, MAX_MEMORY, MAX_UNSPOOLED, Batch
+from bridle.sessions._journal_writer import Journal
+from bridle.sessions._loading import ConversationLoader
+from bridle.sessions._outbox.leases import Leases
+from bridle.sessions._outbox.spool import (
     LeftSpool,
     SkippedSpool,
     Spool,
@@ -28,13 +35,9 @@ from bridle._shell.spool import (
     spool_directory,
     spool_name,
 )
-from bridle._shell.store_calls import StoreCallTimeout, call_store
-from bridle._shell.store_loading import ConversationLoader, StartCalls
-from bridle._shell.store_writer import StoreWriter
-from bridle._store import Entry, SessionKey, SessionStore
-from bridle.errors import SessionLoadError, SessionLoadTimeout, StoreError
-from bridle.events import SdkWarning, WarningKind
-from bridle.sessions import MemoryStore, PostgresStore, RedisStore, SqliteStore
+from bridle.sessions._outbox.store_writer import StoreWriter
+from bridle.sessions._start_calls import StartCalls
+from bridle.sessions._store_calls import StoreCallTimeout, call_store
 
 ID = "00000000-0000-4000-8000-000000000001"
 KEY = SessionKey(ID, "", "-p")
@@ -68,32 +71,44 @@ class Store(MemoryStore):
 
 
 @pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_limits: SetLimits) -> Path:
     """Use a directory for spool files that the test can look at, and short waits."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(store_writer, "MAX_FAILING", 0.05)
-    monkeypatch.setattr(store_loading, "MAX_FAILING", 0.05)
-    monkeypatch.setattr(store_writer, "APPEND_TIMEOUT", 0.2)
-    monkeypatch.setattr(store_loading, "APPEND_TIMEOUT", 0.05)
+    set_limits(append_outage=0.05, resend_outage=0.05, append=0.2, resend=0.05)
     return Path(spool_directory())
 
 
 async def send_left_behind(
-    store: SessionStore, warn: Callable[[SdkWarning], None] | None = None, timeout: float = 5.0
+    store: SessionStore,
+    warn: Callable[[SdkWarning], None] = lambda _: None,
+    timeout: float = 5.0,
+    needs_journal: bool = False,
 ) -> None:
-    """Send the entries in spool files to the store, as a session does that resumes."""
-    spools = spool_name(store, ID)
-    await ConversationLoader(
-        store, KEY, StartCalls(timeout), spools, warn or (lambda _: None)
-    ).send_left_behind()
+    """Send the entries in spool files to a store."""
+    leases, spools = Leases(store, lambda _: None), spool_name(store, ID)
+    loader = ConversationLoader(store, KEY, StartCalls(timeout), spools, warn, leases=leases)
+    await loader.send_left_behind(needs_journal=needs_journal)
 
 
-def leave(store: SessionStore, owner: str, *entries: Entry) -> Path:
-    """Leave a spool file with these entries behind."""
+def leave(
+    store: SessionStore,
+    owner: str,
+    *entries: Entry,
+    after: str | None = None,
+    is_one_batch: bool = False,
+) -> Path:
+    """Leave a spool file with these entries behind, which follow the entry ``after``."""
     spool = Spool(f"{spool_name(store, ID)}transcript.", owner)
-    spool.write([Batch(KEY, [entry], 10, 1) for entry in entries])
+    parts = [[*entries]] if is_one_batch else [[entry] for entry in entries]
+    spool.write([Batch(KEY, part, 10, len(part), after=after) for part in parts])
     spool.close()
     return Path(spool.path)
+
+
+def left_in(file: Path, kind: bytes = b"+!") -> list[Any]:
+    """Return the batches of a spool file: to be sent (``+``) or rejected (``!``)."""
+    lines = [line for line in file.read_bytes().splitlines() if line[:1] in kind]
+    return [json.loads(line[1:])["entries"] for line in lines]
 
 
 class Bench:
@@ -107,6 +122,18 @@ class Bench:
 
     def put(self, *numbers: int, size: int = 10) -> None:
         self.writer.put(KEY, [{"uuid": str(number)} for number in numbers], size)
+
+    async def handled(self) -> None:
+        """Wait until the store or the spool file has every entry."""
+        await until(lambda: len(self.writer._backlog) == 0)
+
+    async def spooled(self) -> None:
+        """Wait until the spool file has every entry that the store does not have."""
+        await until(lambda: self.writer._backlog.size == 0)
+
+    async def resume(self, timeout: float = 5.0, *, needs_journal: bool = False) -> None:
+        """Send the entries in spool files to the store, as a session does that resumes."""
+        await send_left_behind(self.store, self.warnings.append, timeout, needs_journal)
 
     async def stored(self) -> list[int]:
         found = await self.store.load(KEY) or []
@@ -130,9 +157,9 @@ def files(state: Path) -> list[Path]:
 
 
 def test_entries_that_no_caller_waits_for_are_appended_together(
-    monkeypatch: pytest.MonkeyPatch,
+    set_limits: SetLimits,
 ) -> None:
-    monkeypatch.setattr(store_writer, "LINGER", 3600.0)
+    set_limits(append_linger=3600.0)
 
     async def main(bench: Bench) -> None:
         for number in range(10):
@@ -154,17 +181,15 @@ def test_entries_that_no_caller_waits_for_are_appended_together(
 
 
 def test_entries_of_two_files_do_not_wait_once_for_each_change_of_the_file(
-    monkeypatch: pytest.MonkeyPatch,
+    set_limits: SetLimits,
 ) -> None:
-    monkeypatch.setattr(store_writer, "LINGER", 0.5)
+    set_limits(append_linger=2.0)
 
     async def main(bench: Bench) -> None:
-        started = asyncio.get_running_loop().time()
         for number in range(200):
             key = KEY if number % 2 else SessionKey(ID, "subagents/agent-a", "-p")
             bench.writer.put(key, [{"uuid": str(number)}], 10)
         await until(lambda: bench.store.appends == 200)
-        assert asyncio.get_running_loop().time() - started < 20.0  # 100 s if each waits
         await bench.writer.aclose(5.0)
 
     play(main)
@@ -211,9 +236,8 @@ def test_a_store_that_comes_back_gets_every_entry_once(mode: str, state: Path) -
     play(main)
 
 
-def test_a_flush_waits_until_the_store_works_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_writer, "MAX_FAILING", 10.0)
-    monkeypatch.setattr(store_writer, "LINGER", 3600.0)
+def test_a_flush_waits_until_the_store_works_again(set_limits: SetLimits) -> None:
+    set_limits(append_outage=10.0, append_linger=3600.0)
 
     async def main() -> None:
         bench = Bench()
@@ -232,8 +256,8 @@ def test_a_flush_waits_until_the_store_works_again(monkeypatch: pytest.MonkeyPat
     run(main)
 
 
-def test_a_short_failure_needs_no_spool(monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
-    monkeypatch.setattr(store_writer, "MAX_FAILING", 60.0)
+def test_a_short_failure_needs_no_spool(set_limits: SetLimits, state: Path) -> None:
+    set_limits(append_outage=60.0)
 
     async def main(bench: Bench) -> None:
         bench.store.mode = "fails"
@@ -252,10 +276,7 @@ def test_what_a_dead_store_did_not_take_is_left_in_a_private_file(mode: str, sta
         bench.store.mode = mode
         bench.put(1, 2)
         bench.put(3)
-        loop = asyncio.get_running_loop()
-        before = loop.time()
         await bench.writer.aclose(0.5)
-        assert loop.time() - before < 5.0
         assert "3 entries are not in the store" in bench.warnings[-1].detail
         assert bench.spool.path in bench.warnings[-1].detail
 
@@ -264,7 +285,7 @@ def test_what_a_dead_store_did_not_take_is_left_in_a_private_file(mode: str, sta
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
     lines = [json.loads(line[1:]) for line in file.read_bytes().splitlines()]
-    uuids = [entry["uuid"] for line in lines for entry in line["entries"]]
+    uuids = [entry["uuid"] for batch in left_in(file, b"+") for entry in batch]
     assert uuids == ["1", "2", "3"]
     assert lines[0]["key"] == {"session_id": ID, "subkey": "", "project": "-p"}
 
@@ -286,7 +307,7 @@ def test_the_next_process_sends_what_an_earlier_one_left(state: Path) -> None:
 
     async def again(bench: Bench) -> None:
         bench.store.mode = "works"
-        await send_left_behind(bench.store)
+        await bench.resume()
         assert await bench.stored() == [1, 2, 3]
 
     play(again, store)
@@ -317,7 +338,7 @@ def test_a_damaged_spool_is_kept(state: Path) -> None:
     (state / f"{spool_name(store, ID)}transcript.old.jsonl").write_bytes(b"+not json\n")
 
     async def main(bench: Bench) -> None:
-        await send_left_behind(bench.store, bench.warnings.append)
+        await bench.resume()
         [file] = files(state)
         assert (file.name.startswith("damaged."), file.read_bytes()) == (True, b"+not json\n")
         [warning] = bench.warnings
@@ -340,7 +361,7 @@ def test_a_spool_that_vanishes_does_not_hide_the_others(
         for number in range(2):
             leave(bench.store, str(number), {"uuid": str(number)})
         monkeypatch.setattr(os, "scandir", scan)
-        await send_left_behind(bench.store, bench.warnings.append)
+        await bench.resume()
         assert (await bench.stored(), bench.warnings) == ([1], [])
 
     play(main)
@@ -351,11 +372,11 @@ def test_spools_that_cannot_be_read_are_reported(state: Path) -> None:
         name = f"{spool_name(bench.store, ID)}transcript.a.jsonl"
         state.mkdir(parents=True)
         (state / name).symlink_to(state)  # Bridle does not follow links
-        await send_left_behind(bench.store, bench.warnings.append)
+        await bench.resume()
         (state / name).unlink()
         state.rmdir()
         state.write_text("not a directory")
-        await send_left_behind(bench.store, bench.warnings.append)
+        await bench.resume()
         link, directory = bench.warnings
         assert str(state / name) in link.detail
         assert str(state) in directory.detail
@@ -402,11 +423,8 @@ def test_a_recovery_needs_every_spool_of_the_journal(state: Path, what: str) -> 
             state.mkdir(parents=True)
             path.write_text("+not json\n") if what == "damaged" else path.symlink_to(state)
         named = path.with_name(f"damaged.{path.name}") if what == "damaged" else path
-        loader = ConversationLoader(
-            bench.store, KEY, StartCalls(5.0), spool_name(bench.store, ID), bench.warnings.append
-        )
         with pytest.raises(SessionLoadError, match=re.escape(str(named))):
-            await loader.send_left_behind(needs_journal=True)
+            await bench.resume(needs_journal=True)
         assert named.is_symlink() or named.exists()
         spool.close()
 
@@ -418,7 +436,7 @@ def test_a_spool_whose_directory_was_removed_is_written_again(state: Path) -> No
         bench.store.mode = "fails"
         bench.put(1)
         await until(lambda: files(state))
-        await until(lambda: bench.writer._backlog.size == 0)
+        await bench.spooled()
         shutil.rmtree(state)
         await bench.writer.aclose(0.2)
         [file] = files(state)
@@ -447,7 +465,7 @@ def test_a_spool_for_another_store_is_reported(state: Path) -> None:
     async def main(bench: Bench) -> None:
         other = leave(Store(), "a", {"uuid": "1"})
         leave(bench.store, "b", {"uuid": "2"})
-        await send_left_behind(bench.store, bench.warnings.append)
+        await bench.resume()
         [warning] = bench.warnings
         assert warning.kind is WarningKind.STORE_FAILED
         assert str(other) in warning.detail
@@ -462,12 +480,12 @@ def test_every_spool_is_sent_after_the_store_failed_once(state: Path) -> None:
         left = [leave(bench.store, str(number), {"uuid": str(number)}) for number in range(3)]
         bench.store.mode = "fails"
         with pytest.raises(SessionLoadError, match="the server is down") as caught:
-            await send_left_behind(bench.store, timeout=0.2)
+            await bench.resume(0.2)
         assert any(str(file) in str(caught.value) for file in left)
         assert "move the file" in caught.value.fix
         assert files(state) == sorted(left)
         bench.store.mode = "works"
-        await send_left_behind(bench.store)
+        await bench.resume()
         assert sorted(await bench.stored()) == [0, 1, 2]  # files of the same age have no order
 
     play(main)
@@ -475,9 +493,9 @@ def test_every_spool_is_sent_after_the_store_failed_once(state: Path) -> None:
 
 
 def test_a_store_that_fails_for_a_moment_gets_a_spool_before_the_session_resumes(
-    state: Path, monkeypatch: pytest.MonkeyPatch
+    state: Path, set_limits: SetLimits
 ) -> None:
-    monkeypatch.setattr(store_loading, "MAX_FAILING", 2.0)
+    set_limits(resend_outage=2.0)
 
     class FailingOnce(Store):
         is_failing = True
@@ -490,7 +508,7 @@ def test_a_store_that_fails_for_a_moment_gets_a_spool_before_the_session_resumes
 
     async def main(bench: Bench) -> None:
         leave(bench.store, "me", {"uuid": "1"}, {"uuid": "2"})
-        await send_left_behind(bench.store, bench.warnings.append)
+        await bench.resume()
         assert await bench.stored() == [1, 2]
         assert bench.warnings == []
 
@@ -520,7 +538,7 @@ def test_a_forked_child_does_not_keep_a_spool_locked(state: Path) -> None:
             assert [type(one) for one in found] == [SkippedSpool, SkippedSpool]
             spool.close()
             other.close()
-            await send_left_behind(bench.store)
+            await bench.resume()
             assert sorted(await bench.stored()) == [1, 2]
         finally:
             os.close(may_end)
@@ -600,17 +618,12 @@ def test_rejected_entries_of_a_spool_do_not_prevent_a_resume(
     entries: list[Entry] = [{"uuid": str(number)} for number in numbers]
 
     async def main(bench: Bench) -> None:
-        spool = Spool(f"{spool_name(bench.store, ID)}transcript.", "a")
-        parts = [entries] if is_one_batch else [[entry] for entry in entries]
-        spool.write([Batch(KEY, part, 10, len(part)) for part in parts])
-        spool.close()
-        await send_left_behind(bench.store, bench.warnings.append)
+        file = leave(bench.store, "a", *entries, is_one_batch=is_one_batch)
+        await bench.resume()
         assert await bench.stored() == [number for number in numbers if number < 100]
         [warning] = bench.warnings
-        assert spool.path in warning.detail
-        lines = Path(spool.path).read_bytes().splitlines()
-        kept = [json.loads(line[1:])["entries"] for line in lines if not line.startswith(b"-")]
-        assert kept == [[{"uuid": str(number)}] for number in numbers if number >= 100]
+        assert str(file) in warning.detail
+        assert left_in(file) == [[{"uuid": str(number)}] for number in numbers if number >= 100]
 
     play(main, Rejecting())
 
@@ -620,10 +633,10 @@ def test_a_store_that_takes_nothing_fails_the_start(state: Path) -> None:
         left = leave(bench.store, "a", {"uuid": "1"}, {"uuid": "2"})
         bench.store.mode = "fails"
         with pytest.raises(SessionLoadError, match="the server is down") as caught:
-            await send_left_behind(bench.store, timeout=0.5)
+            await bench.resume(0.5)
         assert str(left) in str(caught.value)
         bench.store.mode = "works"
-        await send_left_behind(bench.store)
+        await bench.resume()
         assert await bench.stored() == [1, 2]
 
     play(main)
@@ -636,31 +649,26 @@ def test_a_resume_sets_aside_only_the_entry_that_the_store_rejects(
     entries: list[Entry] = [{"uuid": "1"}, {"uuid": "200"}, {"uuid": "3"}]
 
     async def main(bench: Bench) -> None:
-        spool = Spool(f"{spool_name(bench.store, ID)}transcript.", "a")
-        parts = [entries] if is_one_batch else [[entry] for entry in entries]
-        spool.write([Batch(KEY, part, 10, len(part)) for part in parts])
-        spool.close()
-        with open(spool.path, "ab") as stream:
+        file = leave(bench.store, "a", *entries, is_one_batch=is_one_batch)
+        with file.open("ab") as stream:
             stream.write(b'+{"key": {"session_id"')  # the process died while it wrote this line
         for _ in range(2):
             bench.warnings.clear()
-            await send_left_behind(bench.store, bench.warnings.append)
+            await bench.resume()
             assert await bench.stored() == [1, 3]
             [warning] = bench.warnings
-            assert spool.path in warning.detail
+            assert str(file) in warning.detail
             assert "too large" in warning.detail
-        lines = Path(spool.path).read_bytes().splitlines()
-        [kept] = [json.loads(line[1:]) for line in lines if not line.startswith(b"-")]
-        assert kept["entries"] == [{"uuid": "200"}]
+        assert left_in(file, b"!") == [[{"uuid": "200"}]]
 
     play(main, Rejecting())
 
 
 @pytest.mark.parametrize("is_rejected", [True, False])
 def test_entries_on_which_the_store_hangs_do_not_prevent_a_resume(
-    state: Path, monkeypatch: pytest.MonkeyPatch, *, is_rejected: bool
+    state: Path, set_limits: SetLimits, *, is_rejected: bool
 ) -> None:
-    monkeypatch.setattr(store_loading, "APPEND_TIMEOUT", 0.2)
+    set_limits(resend=0.2)
 
     async def main(bench: Bench) -> None:
         count = 100 if is_rejected else 6
@@ -672,28 +680,24 @@ def test_entries_on_which_the_store_hangs_do_not_prevent_a_resume(
             spool.write([Batch(KEY, [entry], 10, 1) for entry in hanging])
         spool.write([Batch(KEY, [{"uuid": "1"}], 10, 1)])
         spool.close()
-        await send_left_behind(bench.store, bench.warnings.append, timeout=10.0)
+        await bench.resume(10.0)
         assert await bench.stored() == [1]
         [warning] = bench.warnings
         assert spool.path in warning.detail
         assert "append did not end within" in warning.detail
-        lines = Path(spool.path).read_bytes().splitlines()
-        kept = [json.loads(line[1:])["entries"] for line in lines if line.startswith(b"!")]
-        assert kept == [[entry] for entry in hanging]
+        assert left_in(Path(spool.path), b"!") == [[entry] for entry in hanging]
 
     play(main, Hanging())
 
 
-def test_many_rejected_batches_do_not_prevent_a_resume(
-    state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_rejected_batches_do_not_prevent_a_resume(state: Path, set_limits: SetLimits) -> None:
     """The store gets time to recover only for the first of them."""
-    monkeypatch.setattr(store_loading, "MAX_FAILING", 0.4)
+    set_limits(resend_outage=0.4)
 
     async def main(bench: Bench) -> None:
         numbers = range(200, 210)
         file = leave(bench.store, "a", *[{"uuid": str(number)} for number in numbers])
-        await send_left_behind(bench.store, bench.warnings.append, timeout=2.0)
+        await bench.resume(2.0)
         assert [line[:1] for line in file.read_bytes().splitlines()] == [b"-"] * 10 + [b"!"] * 10
 
     play(main, Rejecting())
@@ -709,7 +713,7 @@ def test_a_resume_that_fails_keeps_what_it_learned_about_rejected_entries(state:
     async def main(bench: Bench) -> None:
         file = leave(bench.store, "a", {"uuid": "200"}, {"uuid": "1"})
         with pytest.raises(SessionLoadError):
-            await send_left_behind(bench.store, timeout=0.5)
+            await bench.resume(0.5)
         assert [line[:1] for line in file.read_bytes().splitlines()] == [b"-", b"+", b"!"]
 
     play(main, Breaking())
@@ -720,41 +724,12 @@ def test_a_recovery_needs_a_rejected_entry_of_the_journal(state: Path) -> None:
         spool = Spool(f"{spool_name(bench.store, ID)}journal.", "a")
         spool.write_rejected(JOURNAL, [{"uuid": "200"}])
         spool.close()
-        await send_left_behind(bench.store, bench.warnings.append)
+        await bench.resume()
         assert len(bench.warnings) == 1
-        loader = ConversationLoader(
-            bench.store, KEY, StartCalls(0.3), spool_name(bench.store, ID), bench.warnings.append
-        )
         with pytest.raises(SessionLoadError, match=re.escape(spool.path)):
-            await loader.send_left_behind(needs_journal=True)
+            await bench.resume(0.3, needs_journal=True)
 
     play(main, Rejecting())
-
-
-@pytest.mark.parametrize("is_one_batch", [True, False])
-def test_a_session_sets_aside_only_the_entry_that_the_store_rejects(
-    state: Path, *, is_one_batch: bool
-) -> None:
-    async def main(bench: Bench) -> None:
-        if is_one_batch:
-            bench.put(1, 200, 3, 4)
-        else:
-            for number in (1, 200, 3, 4):
-                bench.put(number)
-                await asyncio.sleep(0.01)
-        await until(lambda: len(bench.writer._backlog) == 0)
-        bench.put(5)
-        await bench.writer.aclose(0.5)
-        assert sorted(await bench.stored()) == [1, 3, 4, 5]
-        rejected = [one.detail for one in bench.warnings if "1 entry is rejected" in one.detail]
-        assert len(rejected) == 1
-        assert bench.spool.path in rejected[0]
-        assert len(bench.warnings) <= 2
-
-    play(main, Rejecting())
-    [file] = files(state)
-    [line] = [one for one in file.read_bytes().splitlines() if not one.startswith(b"-")]
-    assert (line[:1], json.loads(line[1:])["entries"]) == (b"!", [{"uuid": "200"}])
 
 
 @pytest.mark.parametrize("is_one_batch", [True, False])
@@ -770,18 +745,16 @@ def test_rejected_entries_hold_up_no_others_and_keep_their_order(
         else:
             for number in numbers:
                 bench.put(number)
-                await asyncio.sleep(0.01)
-        await until(lambda: len(bench.writer._backlog) == 0)
+                await bench.handled()
+        await bench.handled()
         assert await bench.stored() == [number for number in numbers if number < 100]
         await bench.writer.aclose(0.5)
         assert bench.spool.path in bench.warnings[-1].detail
 
     play(main, Rejecting())
     [file] = files(state)
-    lines = [line for line in file.read_bytes().splitlines() if not line.startswith(b"-")]
-    assert {line[:1] for line in lines} == {b"!"}
-    kept = [entry["uuid"] for line in lines for entry in json.loads(line[1:])["entries"]]
-    assert kept == [str(number) for number in numbers if number >= 100]
+    kept = [[{"uuid": str(number)}] for number in numbers if number >= 100]
+    assert left_in(file) == left_in(file, b"!") == kept
 
 
 class Flapping(Store):
@@ -799,18 +772,18 @@ class Flapping(Store):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_store_that_fails_now_and_then_gets_entries_in_order(
-    state: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    state: Path, replace_steps: ReplaceSteps, seed: int
 ) -> None:
     """Those that it seems to reject come later, or stay in the spool."""
     stored: list[int] = []
     rejected: set[int] = set()
     write_rejected = Spool.write_rejected
 
-    def note(spool: Spool, key: SessionKey, entries: Sequence[Entry]) -> Any:
+    def note(spool: Spool, key: SessionKey, entries: Sequence[Entry], *more: Any) -> Any:
         rejected.update(int(str(entry["uuid"])) for entry in entries)
-        return write_rejected(spool, key, entries)
+        return write_rejected(spool, key, entries, *more)
 
-    monkeypatch.setattr(Spool, "write_rejected", note)
+    replace_steps(spool_rejected=note)
 
     async def main(bench: Bench) -> None:
         for number in range(8):
@@ -820,8 +793,7 @@ def test_a_store_that_fails_now_and_then_gets_entries_in_order(
         stored.extend(await bench.stored())
 
     play(main, Flapping(seed))
-    lines = [line for file in files(state) for line in file.read_bytes().splitlines()]
-    parts = [json.loads(line[1:])["entries"] for line in lines if not line.startswith(b"-")]
+    parts = [part for file in files(state) for part in left_in(file)]
     kept = [int(entry["uuid"]) for part in parts for entry in part]
     in_order = [one for one in stored if one not in rejected]
     assert in_order == sorted(in_order)
@@ -829,10 +801,64 @@ def test_a_store_that_fails_now_and_then_gets_entries_in_order(
     assert {*stored, *kept} == set(range(8))
 
 
+class Scripted(Store):
+    """A store that fails for the appends that the script says, and then works."""
+
+    def __init__(self, *fails: bool) -> None:
+        super().__init__()
+        self.fails = iter(fails)
+
+    async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+        if next(self.fails, False):
+            raise ConnectionError("try again")
+        await super().append(key, entries)
+
+
+@pytest.mark.parametrize("is_spooled", [True, False])
+def test_a_store_that_goes_down_while_it_rejects_entries_gets_the_others_in_order(
+    state: Path, set_limits: SetLimits, *, is_spooled: bool
+) -> None:
+    """It rejects 0, takes 1, and fails for 2 and for the probe. Then it works."""
+    set_limits(append_outage=0.0)
+    if is_spooled:
+        set_limits(unstored_memory=1)
+    batch, one_by_one = [True, True], [True, False, True, False, True, True]
+
+    async def main(bench: Bench) -> None:
+        bench.put(0, 1, 2, 3)
+        await bench.writer.flush()
+        assert await bench.stored() == [1, 2, 3, 0]
+        assert [one.detail for one in bench.warnings if "1 entry is rejected" in one.detail]
+        await bench.writer.aclose(5.0)
+
+    play(main, Scripted(*batch, *one_by_one))
+    assert files(state) == []
+
+
+def test_a_store_that_goes_down_during_a_resume_gets_the_others_in_order(
+    state: Path, set_limits: SetLimits
+) -> None:
+    set_limits(resend_outage=0.0)
+    entries: list[Entry] = [{"uuid": str(number)} for number in range(4)]
+    batch, one_by_one = [True], [True, False, True, False, True, True]
+
+    async def main(bench: Bench) -> None:
+        file = leave(bench.store, "a", *entries, is_one_batch=True)
+        await bench.resume()
+        assert await bench.stored() == [1, 2, 3]
+        [warning] = bench.warnings
+        assert str(file) in warning.detail
+        await bench.resume()
+        assert await bench.stored() == [1, 2, 3, 0]
+
+    play(main, Scripted(*batch, *one_by_one))
+    assert files(state) == []
+
+
 def test_an_entry_on_which_the_store_hangs_holds_up_no_others(state: Path) -> None:
     async def main(bench: Bench) -> None:
         bench.put(1, 200, 3)
-        await until(lambda: len(bench.writer._backlog) == 0)
+        await bench.handled()
         assert await bench.stored() == [1, 3]
         await bench.writer.aclose(0.5)
 
@@ -857,7 +883,7 @@ def test_entries_that_seemed_to_be_rejected_are_sent_again(state: Path, when: st
     async def main(bench: Bench) -> None:
         for number in (1, 2):
             bench.put(number)
-            await until(lambda: len(bench.writer._backlog) == 0)
+            await bench.handled()
         assert b"!" in files(state)[0].read_bytes()
         store.is_down = False
         if when == "later":
@@ -883,11 +909,11 @@ def test_a_rejected_entry_is_sent_again_once(state: Path) -> None:
 
     async def main(bench: Bench) -> None:
         bench.put(200)
-        await until(lambda: len(bench.writer._backlog) == 0)
+        await bench.handled()
         before = store.tries
         for number in (1, 2, 3):
             bench.put(number)
-            await until(lambda: len(bench.writer._backlog) == 0)
+            await bench.handled()
         await bench.writer.aclose(5.0)
         assert store.tries == before + 1
         assert await bench.stored() == [1, 2, 3]
@@ -915,10 +941,10 @@ def test_a_hanging_entry_does_not_keep_other_rejected_ones_back(state: Path) -> 
         bench.put(200)
         bench.put(1)
         bench.put(2)
-        await until(lambda: len(bench.writer._backlog) == 0)
+        await bench.handled()
         store.is_broken = False
         bench.put(3)
-        await until(lambda: len(bench.writer._backlog) == 0)
+        await bench.handled()
         await bench.writer.aclose(5.0)
         assert sorted(await bench.stored()) == [1, 2, 3]
 
@@ -935,7 +961,7 @@ def test_a_store_without_journals_gets_no_probe(state: Path) -> None:
 
     async def main(bench: Bench) -> None:
         bench.put(1, 200, 2)
-        await until(lambda: len(bench.writer._backlog) == 0)
+        await bench.handled()
         assert await bench.stored() == [1, 2]
         bench.put(3)
         await bench.writer.aclose(5.0)
@@ -951,13 +977,13 @@ def test_a_batch_that_the_spool_has_no_more_stops_no_others(state: Path, how: st
         bench.store.mode = "fails"
         for number in (1, 2):
             bench.put(number)
-            await until(lambda: bench.writer._backlog.size == 0)
+            await bench.spooled()
         [file] = files(state)
         with file.open("r+b") as stream:
             stream.seek(5)
             stream.write(b"\0") if how == "changed" else stream.truncate()
         bench.store.mode = "works"
-        await until(lambda: len(bench.writer._backlog) == 0)
+        await bench.handled()
         lost = [one.detail for one in bench.warnings if "lost" in one.detail]
         assert len(lost) == (1 if how == "changed" else 2)
         assert str(file) in lost[0]
@@ -977,7 +1003,7 @@ def test_a_redaction_that_rejects_unknown_types_holds_up_no_entries(state: Path)
 
     async def main(bench: Bench) -> None:
         bench.put(200, 1, 2)
-        await until(lambda: len(bench.writer._backlog) == 0)
+        await bench.handled()
         assert await bench.stored() == [1, 2]
         await bench.writer.aclose(0.5)
 
@@ -992,7 +1018,7 @@ def test_rejected_entries_are_dropped_if_the_spool_fails_too(
 
     async def main(bench: Bench) -> None:
         bench.put(1, 200, 3)
-        await until(lambda: len(bench.writer._backlog) == 0)
+        await bench.handled()
         assert await bench.stored() == [1, 3]
         [lost] = [one.detail for one in bench.warnings if "1 entry is lost" in one.detail]
         assert "too large" in lost
@@ -1014,9 +1040,7 @@ def test_an_entry_that_cannot_be_redacted_does_not_take_others_with_it(
         bench.store.mode = mode
         for number in range(5):
             bench.put(number)
-            await asyncio.sleep(0.01)
-        if mode == "fails":
-            await until(lambda: files(state))
+            await until(lambda: files(state) or mode == "works")
         bench.store.mode = "works"
         await bench.writer.aclose(5.0)
         assert await bench.stored() == [0, 1, 3, 4]
@@ -1051,11 +1075,8 @@ def test_a_store_that_hangs_while_it_gets_a_spool_is_named_with_the_file(state: 
     async def main(bench: Bench) -> None:
         file = leave(bench.store, "a", {"uuid": "1"})
         bench.store.mode = "hangs"
-        loader = ConversationLoader(
-            bench.store, KEY, StartCalls(0.1), spool_name(bench.store, ID), bench.warnings.append
-        )
         with pytest.raises(SessionLoadTimeout, match=re.escape(str(file))):
-            await loader.send_left_behind()
+            await bench.resume(0.1)
         assert files(state) == [file]
 
     play(main)
@@ -1078,7 +1099,7 @@ def test_an_old_spool_does_not_hide_newer_messages(state: Path, *, named: bool) 
         title: Mapping[str, object] = {"type": "custom-title", "customTitle": "mine"}
         older = [said("2", "1", 2), title]
         file = leave(bench.store, "a", *older, {"type": "last-prompt", "leafUuid": "2"})
-        await send_left_behind(bench.store, bench.warnings.append)
+        await bench.resume()
         assert await bench.store.load(KEY) == ([*stored, *older] if named else stored)
         [warning] = bench.warnings
         assert "newer messages" in warning.detail
@@ -1095,7 +1116,7 @@ def test_an_old_spool_does_not_replace_a_newer_title(state: Path) -> None:
         await bench.store.append(KEY, [first, {"uuid": "3", **later}])
         spooled = {**first, "uuid": "2", "parentUuid": "1", "timestamp": "2026-01-02T00:00:00Z"}
         leave(bench.store, "a", spooled, {"type": "custom-title", "customTitle": "old"})
-        await send_left_behind(bench.store)
+        await bench.resume()
         found = await bench.store.load(KEY) or []
         assert [one.get("customTitle", one.get("uuid")) for one in found] == ["1", "new", "2"]
 
@@ -1127,10 +1148,12 @@ def test_the_spool_of_a_journal_does_not_need_the_transcript(state: Path) -> Non
 def test_a_spool_that_continues_or_rewinds_the_conversation_is_sent_whole(state: Path) -> None:
     async def main(bench: Bench) -> None:
         await bench.store.append(KEY, [said("1", None, 1), said("2", "1", 2)])
-        leave(bench.store, "a", said("3", "1", 3), {"type": "last-prompt", "leafUuid": "3"})
-        await send_left_behind(bench.store, bench.warnings.append)
-        leave(bench.store, "b", said("4", "3", 4), {"type": "last-prompt", "leafUuid": "4"})
-        await send_left_behind(bench.store, bench.warnings.append)
+        named: Entry = {"type": "last-prompt", "leafUuid": "3"}
+        leave(bench.store, "a", said("3", "1", 3), named, after="2")
+        await bench.resume()
+        named = {"type": "last-prompt", "leafUuid": "4"}
+        leave(bench.store, "b", said("4", "3", 4), named, after="3")
+        await bench.resume()
         found = await bench.store.load(KEY) or []
         assert [entry.get("uuid") for entry in found] == ["1", "2", "3", None, "4", None]
         assert bench.warnings == []
@@ -1140,7 +1163,7 @@ def test_a_spool_that_continues_or_rewinds_the_conversation_is_sent_whole(state:
 
 
 def test_a_spool_is_free_after_taking_it_was_cancelled(
-    state: Path, monkeypatch: pytest.MonkeyPatch
+    state: Path, replace_steps: ReplaceSteps
 ) -> None:
     is_taking, may_take = threading.Event(), threading.Event()
     take = LeftSpool.take
@@ -1152,14 +1175,14 @@ def test_a_spool_is_free_after_taking_it_was_cancelled(
 
     async def main(bench: Bench) -> None:
         leave(bench.store, "me", {"uuid": "1"})
-        monkeypatch.setattr(LeftSpool, "take", slow_take)
+        replace_steps(take_spool=slow_take)
         sending = asyncio.ensure_future(send_left_behind(bench.store))
         await until(is_taking.is_set)
         sending.cancel()
         await asyncio.sleep(0)
         may_take.set()
         await asyncio.wait([sending])
-        await send_left_behind(bench.store)
+        await bench.resume()
         assert await bench.stored() == [1]
 
     play(main)
@@ -1192,8 +1215,8 @@ def test_memory_does_not_grow_while_the_store_hangs(state: Path) -> None:
         bench.store.mode = "hangs"
         for number in range(64):
             bench.put(number, size=MAX_MEMORY // 8)
-            await asyncio.sleep(0.01)
-        await until(lambda: bench.writer._backlog.size == 0)
+            await until(lambda: bench.writer._backlog.size < MAX_MEMORY)
+        await bench.spooled()
         bench.store.mode = "works"
         await until(lambda: not files(state))
         assert await bench.stored() == list(range(64))
@@ -1263,8 +1286,8 @@ def test_a_writer_that_is_cancelled_still_spools(state: Path) -> None:
     async def main(bench: Bench) -> None:
         bench.store.mode = "hangs"
         bench.put(1)
-        closing = asyncio.ensure_future(bench.writer.aclose(0.5))
-        await asyncio.sleep(0.05)
+        closing = asyncio.ensure_future(bench.writer.aclose(60.0))
+        await until(lambda: bench.store.appends)
         closing.cancel()
         await asyncio.wait([closing])
 
@@ -1309,11 +1332,9 @@ def test_a_journal_entry_is_in_the_store_when_write_returns() -> None:
 
 @pytest.mark.parametrize("mode", ["fails", "hangs"])
 def test_a_journal_entry_goes_to_the_spool_if_the_store_does_not_answer(
-    mode: str, state: Path, monkeypatch: pytest.MonkeyPatch
+    mode: str, state: Path, set_limits: SetLimits
 ) -> None:
-    monkeypatch.setattr("bridle._shell.journal.WAIT", 0.2)
-    monkeypatch.setattr(store_writer, "MAX_FAILING", 60.0)
-    monkeypatch.setattr(store_writer, "APPEND_TIMEOUT", 60.0)
+    set_limits(journal_wait=0.2, append_outage=600.0, append=600.0)
 
     async def main(bench: Bench) -> None:
         loop = asyncio.get_running_loop()
@@ -1321,7 +1342,7 @@ def test_a_journal_entry_goes_to_the_spool_if_the_store_does_not_answer(
         journal = Journal(bench.writer, JOURNAL)
         before = loop.time()
         await journal.write({"uuid": "1"})
-        assert 0.15 < loop.time() - before < 5.0
+        assert loop.time() - before > 0.15
         [file] = files(state)
         assert b'"uuid":"1"' in file.read_bytes()
         [warning] = bench.warnings
@@ -1339,11 +1360,11 @@ def test_a_journal_entry_goes_to_the_spool_if_the_store_does_not_answer(
 
 
 def test_a_journal_entry_that_neither_store_nor_spool_has_raises(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_limits: SetLimits
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr("bridle._shell.journal.WAIT", 0.2)
+    set_limits(journal_wait=0.2)
 
     async def main(bench: Bench) -> None:
         bench.store.mode = "fails"
@@ -1398,7 +1419,7 @@ def redact_all_but_two(entry: Entry) -> Entry:
     return entry
 
 
-def test_each_caller_learns_what_happened_to_its_own_entry(state: Path) -> None:
+def test_each_caller_gets_the_result_of_its_own_entry(state: Path) -> None:
     async def main(bench: Bench) -> None:
         assert isinstance(bench.store, Gated)
         writing = [asyncio.ensure_future(write(bench, "0"))]
@@ -1421,9 +1442,9 @@ async def write(bench: Bench, uuid: str) -> None:
 
 
 def test_an_entry_in_the_store_counts_as_kept_although_the_spool_fails(
-    state: Path, monkeypatch: pytest.MonkeyPatch
+    state: Path, monkeypatch: pytest.MonkeyPatch, set_limits: SetLimits
 ) -> None:
-    monkeypatch.setattr(store_writer, "APPEND_TIMEOUT", 60.0)
+    set_limits(append=60.0)
     gate = threading.Event()
 
     def fail(_: object) -> list[Any]:
@@ -1448,15 +1469,15 @@ def test_an_entry_in_the_store_counts_as_kept_although_the_spool_fails(
 
 
 def test_a_batch_that_is_dropped_while_it_is_appended_stops_no_others(
-    state: Path, monkeypatch: pytest.MonkeyPatch
+    state: Path, set_limits: SetLimits
 ) -> None:
-    monkeypatch.setattr(store_writer, "APPEND_TIMEOUT", 60.0)
+    set_limits(append=60.0)
 
     async def main(bench: Bench) -> None:
         assert isinstance(bench.store, Gated)
         bench.put(200)
         bench.store.gate.set()
-        await until(lambda: len(bench.writer._backlog) == 0)
+        await bench.handled()
         bench.store.gate.clear()
         appends = bench.store.appends
         bench.put(2)
@@ -1464,7 +1485,7 @@ def test_a_batch_that_is_dropped_while_it_is_appended_stops_no_others(
         bench.put(3, size=MAX_MEMORY + 1)  # goes to the spool at once, and with it the first one
         await until(lambda: any("1 entry is lost" in one.detail for one in bench.warnings))
         bench.store.gate.set()
-        await until(lambda: len(bench.writer._backlog) == 0)
+        await bench.handled()
         assert await bench.stored() == [3]
         await bench.writer.aclose(0.5)
 

@@ -11,7 +11,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -42,6 +41,8 @@ from bridle.sessions import (
     SessionStore,
     SqliteStore,
 )
+from bridle.sessions._stores.accept import ranges_of
+from bridle.sessions._stores.locations import class_and_location
 from bridle.testing.stores import STORE_CHECKS, check_store
 
 KEY = SessionKey("session-1", "", "project-1")
@@ -90,6 +91,30 @@ def test_every_store_is_a_leasing_store(place: Place) -> None:
     store = place.open()
     assert isinstance(store, SessionStore)
     assert isinstance(store, LeasingStore)
+
+
+def test_every_store_loads_parts_of_long_lists(place: Place) -> None:
+    async def work() -> None:
+        store = place.open()
+        assert ranges_of(store) is store
+        await store.append(KEY, entries(*range(1300)))
+        lines = [json.dumps(one, separators=(",", ":")).encode() for one in entries(*range(1300))]
+        whole = b"\n".join(lines)
+        assert await store.load_ends(KEY, 1 << 16) == (whole, b"")
+        assert await store.load_ends(KEY, 15_000) == (whole[:15_000], whole[-15_000:])
+        found: list[Any] = []
+        position = 0
+        while (part := await store.load_after(KEY, position, 30_000))[0]:
+            position = part[1]
+            assert 0 < len(part[0]) < 1300
+            found += part[0]
+        assert found == entries(*range(1300))
+        await store.append(KEY, [{"uuid": "long", "text": "x" * 1_000_000}])
+        head, tail = await store.load_ends(KEY, 100)
+        assert (head, tail) == (whole[:100], b"x" * 98 + b'"}')
+        await store.aclose()
+
+    run(work)
 
 
 def test_names_and_uuids_may_be_any_text(place: Place) -> None:
@@ -161,6 +186,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.longer(after=2)
 def test_processes_append_and_lease_at_the_same_time(database: Place) -> None:
     """They also create the tables at the same time."""
     kind, arguments = database.arguments
@@ -250,7 +276,7 @@ asyncio.run(store.aclose())
 def test_a_forked_child_can_name_a_store_although_another_thread_did() -> None:
     program = """
 import os, signal
-from bridle._stores import locations
+from bridle.sessions._stores import locations
 
 class Store: pass
 
@@ -266,6 +292,12 @@ assert os.waitpid(child, 0)[1] == 0
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_name_of_a_store_in_spool_files_does_not_follow_its_module(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "sessions.db")
+    name = class_and_location(store, "here")
+    assert name == "bridle._stores.sqlite.SqliteStore here"
 
 
 def test_a_forked_child_uses_connections_of_its_own(database: Place) -> None:
@@ -329,10 +361,8 @@ def test_a_server_that_hangs_fails_the_operation_and_not_the_loop(
         await store.append(KEY, entries(1))
         remote.server.pause()
         try:
-            began = time.monotonic()
             with pytest.raises(StoreError, match="within 1 s") as caught:
                 await store.append(KEY, [{"uuid": "2", "n": SECRET}])
-            assert time.monotonic() - began < 4
             assert_silent(caught.value)
         finally:
             remote.server.resume()
@@ -834,16 +864,14 @@ def test_deleted_text_is_not_left_in_the_files(tmp_path: Path) -> None:
 
 
 def test_a_reader_does_not_make_a_deletion_fail(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "a.db", timeout=5.0)
+    store = SqliteStore(tmp_path / "a.db", timeout=600.0)
 
     async def work() -> None:
         await store.append(KEY, entries(3))
         reader = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM bridle_entries").fetchone()
-        before = time.monotonic()
-        await store.delete(KEY)
-        assert time.monotonic() - before < 4.0  # it does not wait for the reader
+        await store.delete(KEY)  # it does not wait for the reader
         assert await store.load(KEY) is None
         reader.close()
         await store.aclose()
@@ -875,7 +903,7 @@ def test_a_file_that_is_not_a_database_is_reported(tmp_path: Path, content: byte
     assert path.read_bytes() == content
 
 
-def test_a_directory_that_is_gone_is_reported(tmp_path: Path) -> None:
+def test_a_directory_that_was_removed_is_reported(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     store = SqliteStore(tmp_path / "there" / "a.db")
     (tmp_path / "there").rmdir()

@@ -5,30 +5,23 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
 import pytest
+from tests.support.processes import run
 
 from bridle import AssistantMessage, Message, SdkWarning, SessionReady, decode_line
-from bridle._core import actions as act
-from bridle._core.delivery import LINE_COST, Delivery, DeliveryConfig
-from bridle._doors.turn import Turn
-from bridle._raw_line import line_size
-from bridle._shell.subscriptions import Closed, Queue, Subscriptions
-from bridle._shell.turn import TurnState
+from bridle._engine import actions as act
+from bridle._engine.delivery.unread import LINE_COST, Delivery, DeliveryConfig
+from bridle._records.raw_line import line_size
+from bridle._session.readers.queues import Closed, Queue, Subscriptions
+from bridle._session.readers.turn_state import TurnState
+from bridle._session.turn import Turn
 from bridle.errors import ConsumerTooSlow, UsageError
 from bridle.events import WarningKind
 from bridle.outcomes import Outcome, OutcomeReason
-
-
-def run(work: Callable[[], Awaitable[Any]]) -> Any:
-    async def bounded() -> Any:
-        async with asyncio.timeout(10):
-            return await work()
-
-    return asyncio.run(bounded())
 
 
 def message(number: int, more: str = "") -> Message:
@@ -292,7 +285,7 @@ def test_messages_kept_as_lines_get_their_agent_path_again() -> None:
     run(main)
 
 
-def test_events_and_messages_are_told_apart_and_together() -> None:
+def test_events_and_messages_are_delivered_apart_and_together() -> None:
     """R009, R010, C28: separate subscriptions, and one for both in the order they came."""
 
     async def main() -> None:
@@ -414,7 +407,7 @@ def test_a_subscription_of_a_paused_session_may_outlive_the_event_loop() -> None
 
 
 @pytest.mark.parametrize("when", ["subscribed", "early"])
-def test_unread_events_are_bounded_and_what_is_dropped_is_told(when: str) -> None:
+def test_unread_events_are_bounded_and_what_is_dropped_is_reported(when: str) -> None:
     async def main() -> None:
         home = Home()
         events = home.subscriptions.events() if when == "subscribed" else None
@@ -705,7 +698,7 @@ def test_a_loop_that_is_collected_while_its_turn_ends_lets_the_next_loop_end(
             state.leave(queue)
             return Closed(error)
 
-        monkeypatch.setattr("bridle._shell.subscriptions.Closed", collect)
+        monkeypatch.setattr("bridle._session.readers.queues.Closed", collect)
         home.end()
         following = state.read()
         assert uuids([await following.take()]) == ["1"]

@@ -38,10 +38,8 @@ from bridle import (
     ToolServer,
     sync,
 )
-from bridle._doors.portal import Portal
+from bridle.sync._portal import Portal
 from bridle.testing import FakeCli
-
-SOON = 2.0
 
 
 def options(cli: FakeCli, **more: Any) -> CliOptions:
@@ -157,7 +155,7 @@ def test_a_plain_tool_may_use_its_session(cli: FakeCli) -> None:
     assert outcome.reason is OutcomeReason.INTERRUPTED
 
 
-def test_an_async_callback_that_would_block_the_loop_is_told(cli: FakeCli) -> None:
+def test_an_async_callback_that_would_block_the_loop_is_reported(cli: FakeCli) -> None:
     caught: list[Exception] = []
 
     async def judge(_: object) -> Allow:
@@ -182,7 +180,7 @@ def test_an_async_callback_that_would_block_the_loop_is_told(cli: FakeCli) -> No
     assert "Make the callback a plain function" in str(caught[0])
 
 
-def test_callbacks_see_the_context_of_who_started_the_session(cli: FakeCli) -> None:
+def test_callbacks_see_the_context_of_the_starter_of_the_session(cli: FakeCli) -> None:
     user: contextvars.ContextVar[str] = contextvars.ContextVar("user", default="nobody")
     seen: list[str] = []
 
@@ -220,7 +218,7 @@ def broken_off(is_time: Callable[[], bool] = lambda: True) -> Iterator[None]:
         frame = sys._current_frames()[main]
         here = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
         return is_over.is_set() or bool(
-            "_doors" in frame.f_code.co_filename
+            "/bridle/sync/" in frame.f_code.co_filename
             and re.search(r"\.get(\(\)$|, \(True)", here.strip())
         )
 
@@ -298,7 +296,7 @@ def test_breaking_off_a_run_ends_the_cli(cli: FakeCli) -> None:
 
 
 def test_breaking_off_the_end_does_not_stop_it() -> None:
-    with FakeCli().expect_initialize().ignore_sigterm().silence() as cli:
+    with FakeCli().ignore_sigterm().expect_initialize().silence() as cli:
         session = sync.start_session(options(cli))
         with broken_off():
             session.stop()
@@ -411,12 +409,12 @@ def test_a_loop_that_was_broken_off_can_be_taken_up_where_it_was(cli: FakeCli) -
         assert isinstance(read[-1], ResultMessage)
 
 
-def test_closing_a_subscription_wakes_who_waits_for_it(cli: FakeCli) -> None:
+def test_closing_a_subscription_wakes_its_waiter(cli: FakeCli) -> None:
     with sync.start_session(options(cli)) as session, ThreadPoolExecutor(2) as threads:
         messages = session.messages()
         waiting = [threads.submit(list[object], messages) for _ in range(2)]
         messages.close()
-        assert [one.result(SOON) for one in waiting] == [[], []]
+        assert [one.result(LIMIT) for one in waiting] == [[], []]
 
 
 def test_many_messages_come_whole_and_in_order() -> None:
@@ -481,7 +479,7 @@ def test_a_plain_iterator_of_prompts_has_threads_of_its_own(cli: FakeCli) -> Non
     assert sent == ["You said: hello", "bridle-callback"]
 
 
-def test_leaving_a_stream_waits_until_its_cli_is_gone(cli: FakeCli) -> None:
+def test_leaving_a_stream_waits_until_its_cli_has_ended(cli: FakeCli) -> None:
     with sync.query("SLOW", options(cli)) as stream:
         next(stream)
         pid = stream.pid
@@ -590,6 +588,7 @@ def ends_well(process: subprocess.Popen[str], exit_code: int = 0) -> list[str]:
     return output.split()
 
 
+@pytest.mark.longer(after=2)
 @pytest.mark.parametrize(
     "leave",
     [
@@ -747,7 +746,7 @@ def forked(cli: FakeCli, child: str) -> list[str]:
     return printed[:-4]
 
 
-def test_a_forked_child_is_told_that_the_session_is_not_its_own(cli: FakeCli) -> None:
+def test_a_forked_child_gets_an_error_that_the_session_is_not_its_own(cli: FakeCli) -> None:
     printed = forked(
         cli,
         """

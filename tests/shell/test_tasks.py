@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 import anyio
 import pytest
+from tests.support.processes import LIMIT
 from tests.support.processes import run as run_plainly
 
-from bridle._shell.tasks import StartedCoroutine, Starter
+from bridle._runtime.tasks import StartedCoroutine, Starter
 
 UVLOOP = importlib.util.find_spec("uvloop") is not None
 VALUE: contextvars.ContextVar[str] = contextvars.ContextVar("VALUE", default="outside")
@@ -43,7 +44,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Main], Any]:
 
     def run_main(main: Main) -> Any:
         async def bounded() -> Any:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(LIMIT):
                 return await main()
 
         with asyncio.Runner(debug=True, loop_factory=request.param) as runner:

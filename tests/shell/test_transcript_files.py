@@ -10,14 +10,14 @@ import pytest
 from tests.support.stored import ONE, TWO, Home, plain
 
 from bridle import OptionsError
-from bridle._core.mirroring import key_of
-from bridle._shell.transcript_files import (
+from bridle._records.session_store import SessionKey
+from bridle.sessions._backlog import key_of
+from bridle.sessions._transcripts.files import (
     SubagentFile,
     TranscriptFiles,
     subagent_files,
     write_transcript,
 )
-from bridle._store import SessionKey
 
 
 def test_the_copy_that_changed_last_is_found(tmp_path: Path) -> None:

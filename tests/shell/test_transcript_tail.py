@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from bridle._core.transcripts import line_of_object
-from bridle._shell.transcript_tail import TranscriptTail, size_of
+from bridle.sessions._transcripts.tail import TranscriptTail, size_of
+from bridle.sessions._transcripts.transcript import line_of_object
 
 
 def test_whole_lines_after_the_position_are_read(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pydantic
 import pytest
 from tests.soak.sessions import options
-from tests.support.processes import run
+from tests.support.processes import LIMIT, run
 
 from bridle import (
     Allow,
@@ -43,7 +43,7 @@ def here() -> Place:
     except RuntimeError:
         task = None
     files = [frame.filename for frame in traceback.extract_stack()]
-    is_in_engine = any("/bridle/_core/" in file for file in files)
+    is_in_engine = any("/bridle/_engine/" in file for file in files)
     return Place(threading.current_thread(), task, is_in_engine)
 
 
@@ -278,22 +278,19 @@ PERMISSION = IN_TURN.ask_permission("Bash", command="ls")
     ],
     ids=["a hook that blocks", "a permission callback that raises"],
 )
-def test_a_gate_is_answered_although_an_object_of_the_user_raises(
+async def test_a_gate_is_answered_although_an_object_of_the_user_raises(
     script: FakeCli, name: str, function: Callable[[object], Any], is_async: bool
 ) -> None:
     async def later(context: object) -> Any:
         return function(context)
 
-    async def main() -> None:
-        callback: Any = {name: later if is_async else function}
-        bidir = BidirOptions(**callback)
-        with script.result() as cli:
-            async with start_session(options(cli), bidir=bidir) as session:
-                async with asyncio.timeout(20):
-                    assert (await (await session.send_user_message("go"))).ok
-            cli.check()
-
-    run(main)
+    callback: Any = {name: later if is_async else function}
+    bidir = BidirOptions(**callback)
+    with script.result() as cli:
+        async with start_session(options(cli), bidir=bidir) as session:
+            async with asyncio.timeout(LIMIT):
+                assert (await (await session.send_user_message("go"))).ok
+        cli.check()
 
 
 # ---------------------------------------------------------------- texts of exceptions

@@ -15,9 +15,9 @@ from tests.simulation.lines import CALLBACKS, Question
 from tests.support import cli
 
 from bridle import hooks, permissions
-from bridle._core.actions import Call, CallKind
-from bridle._core.incoming.handling import IncomingConfig
-from bridle._core.incoming.hook_plan import HookPlan
+from bridle._engine.actions import Call, CallKind
+from bridle._engine.incoming.dispatch import IncomingConfig
+from bridle._engine.incoming.hook_plan import HookPlan
 from bridle.hooks import Hook
 from bridle.tools import McpResponse
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bridle._core import engine as engine_module
-from bridle._core.state import MOVES, Cause, Lifecycle, transition
+from bridle._engine import session_state
+from bridle._engine.state import MOVES, Cause, Lifecycle, transition
 
 
 class Coverage:
@@ -47,4 +47,4 @@ class Coverage:
             self.moves[state, cause] += 1
             return transition(state, cause)
 
-        engine_module.__dict__["transition"] = observed
+        session_state.__dict__["transition"] = observed

@@ -16,9 +16,9 @@ from tests.simulation.lines import Question
 from tests.simulation.settings import MAX_LINE
 from tests.simulation.world import Event, Events, World
 
-from bridle._core.framing import WARN_AT
-from bridle._core.incoming.mcp_messages import MAX_EARLY
-from bridle._core.state import TERMINAL, Lifecycle
+from bridle._engine.incoming.mcp.messages_of_servers import MAX_EARLY
+from bridle._engine.state import TERMINAL, Lifecycle
+from bridle._engine.wire.framing import WARN_AT
 
 Action = Callable[[World], bool | None]
 
@@ -346,6 +346,12 @@ def flood_of_permissions(world: World) -> bool | None:
 
 @fault(0.5)
 def flood_of_hooks(world: World) -> bool | None:
+    """Ask for hooks at any time.
+
+    Not for those of UserPromptSubmit: a CLI asks for them between turns, or before it adds a prompt
+    to a turn of the model. While a slash command runs, 2.1.197 and 2.1.327 let prompts and
+    notifications wait.
+    """
     if world.engine.lifecycle is not Lifecycle.RUNNING:
         return False
     for _ in range(40):

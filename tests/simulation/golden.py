@@ -14,9 +14,9 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from bridle._core import actions as act
-from bridle._core.config import EngineConfig
-from bridle._core.engine import Engine
+from bridle._engine import actions as act
+from bridle._engine.config import EngineConfig
+from bridle._engine.engine import Engine
 from bridle.outcomes import OutcomeReason as Reason
 
 Frame = dict[str, Any]

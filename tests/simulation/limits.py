@@ -11,8 +11,8 @@ from itertools import chain
 from tests.simulation.lines import Line, Turns
 from tests.simulation.violation import Violation
 
-from bridle._core.budget import REACTION
-from bridle._core.spending import SPENDING_TIMEOUT, USAGE_TIMEOUT
+from bridle._engine.turns.cost import SPENDING_TIMEOUT, USAGE_TIMEOUT
+from bridle._engine.turns.limits import REACTION
 from bridle.options import Limits
 from bridle.outcomes import OutcomeReason
 

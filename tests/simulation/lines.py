@@ -190,6 +190,7 @@ TASK_NOTIFICATION = (
     b'{"type":"system","subtype":"task_notification","task_id":"t%d","tool_use_id":"toolu_%d",'
     b'"status":"completed","summary":"done","session_id":"s"}'
 )
+COMPACT_BOUNDARY = b'{"type":"system","subtype":"compact_boundary","compact_metadata":{}}'
 HOOK_NOTICE_OLDER = (
     b'{"type":"system","subtype":"informational","content":"%s","level":"warning",'
     b'"prevent_continuation":true}'

@@ -134,12 +134,17 @@ class Cli(Process):
         words = b"UserPromptSubmit operation blocked by hook:" if blocked else b"Operation stopped"
         if self.newer:
             kind = b"blocked_by_hook" if blocked else b"stopped_by_hook"
-            self.say(wire.HOOK_NOTICE_NEWER % (words, kind))
+            self._give_notice(wire.HOOK_NOTICE_NEWER % (words, kind))
             if not blocked:
                 self._echo(batch[-1])
         else:
-            self.say(wire.HOOK_NOTICE_OLDER % words)
+            self._give_notice(wire.HOOK_NOTICE_OLDER % words)
         self._result(wire.BLOCKED if blocked else wire.HALTED)
+
+    def _give_notice(self, notice: bytes) -> None:
+        """Say what a hook did to a prompt. The notice stays in the conversation."""
+        self.say(notice)
+        self._notices.append(notice)
 
     def _command(self, prompt: Prompt) -> Turn:
         self._init([prompt])
@@ -150,6 +155,8 @@ class Cli(Process):
             return
         # Local commands are over before anything can come in between.
         if prompt.text == "/compact":
+            for line in (wire.COMPACT_BOUNDARY, *self._notices):
+                self.say(line)
             self.say(wire.FOREIGN_ECHO % (b"Compacted", self.next_id()))
         else:
             self.say(wire.ASSISTANT % (self.next_id(), b',"local_command_source":"x"'))
@@ -302,7 +309,7 @@ class Cli(Process):
                     ends = {entry.uuid: frozenset({Reason.PROMPT_BLOCKED})}
                     self._tell(entry.uuid, b"completed", ends)
                     self._unsettled.discard(entry.uuid)
-                    self.say(wire.HOOK_NOTICE_NEWER % (b"blocked", b"blocked_by_hook"))
+                    self._give_notice(wire.HOOK_NOTICE_NEWER % (b"blocked", b"blocked_by_hook"))
                     continue
             self._folded.add(entry.uuid)
             self._echo(entry)

@@ -17,11 +17,11 @@ from msgspec import structs
 from tests.simulation.callbacks import subject_of
 from tests.simulation.output import Json, verdict_of
 
-from bridle._core import actions as act
-from bridle._core.budget import REACTION
-from bridle._core.config import EngineConfig
-from bridle._core.engine import Engine
-from bridle._core.state import TERMINAL, UNCONFIRMED, Lifecycle
+from bridle._engine import actions as act
+from bridle._engine.config import EngineConfig
+from bridle._engine.engine import Engine
+from bridle._engine.state import TERMINAL, UNCONFIRMED, Lifecycle
+from bridle._engine.turns.limits import REACTION
 from bridle.errors import ApprovalPending, ControlTimeout
 from bridle.events import SessionCompleted, SessionEnded, SessionFailed, WarningKind
 from bridle.messages import ResultMessage

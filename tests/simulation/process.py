@@ -77,6 +77,8 @@ class Process(Output):
         self._is_announced = False
         self._has_begun = False
         self._folded: set[str] = set()
+        #: What it said about prompts that hooks blocked. A compaction repeats it.
+        self._notices: list[bytes] = []
         self._waits_for: tuple[Question, ...] = ()
         self._share_of_tasks = 0.45 if rng.random() < 0.5 else 0.8
         #: Background tasks: number, prompts of the turn they were started in.

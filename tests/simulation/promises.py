@@ -22,12 +22,12 @@ from tests.simulation.readers import Readers
 from tests.simulation.settings import Setting
 from tests.simulation.violation import Violation
 
-from bridle._core import actions as act
-from bridle._core.engine import Engine
-from bridle._core.incoming.mcp_messages import MAX_EARLY
-from bridle._core.outgoing import MAX_QUEUED
-from bridle._core.shutdown import HOLD
-from bridle._core.state import TERMINAL
+from bridle._engine import actions as act
+from bridle._engine.engine import Engine
+from bridle._engine.incoming.mcp.messages_of_servers import MAX_EARLY
+from bridle._engine.outgoing.requests import MAX_QUEUED
+from bridle._engine.shutdown import HOLD
+from bridle._engine.state import TERMINAL
 from bridle.errors import ControlRejected, ControlTimeout, OptionsError
 from bridle.events import (
     SdkWarning,

@@ -11,9 +11,9 @@ from typing import Any
 
 from msgspec import structs
 
-from bridle._core import actions as act
-from bridle._core.config import EngineConfig
-from bridle._core.engine import Engine
+from bridle._engine import actions as act
+from bridle._engine.config import EngineConfig
+from bridle._engine.engine import Engine
 from bridle.events import WarningKind
 
 Effect = Callable[[], None]

@@ -13,9 +13,15 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct, field
 from tests.simulation.violation import Violation
 
-from bridle._core import actions as act
-from bridle._core.delivery import EVENT_COST, FAIL_FACTOR, LINE_COST, Delivery, DeliveryConfig
-from bridle._raw_line import line_size
+from bridle._engine import actions as act
+from bridle._engine.delivery.unread import (
+    EVENT_COST,
+    FAIL_FACTOR,
+    LINE_COST,
+    Delivery,
+    DeliveryConfig,
+)
+from bridle._records.raw_line import line_size
 from bridle.errors import ConsumerTooSlow, UsageError
 from bridle.events import SessionEvent, SessionFailed, WarningKind
 from bridle.messages import Message, UserMessage

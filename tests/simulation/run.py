@@ -21,8 +21,8 @@ from tests.simulation import faults
 from tests.simulation.coverage import Coverage
 from tests.simulation.world import World
 
-from bridle._core.config import EngineConfig
-from bridle._core.engine import Engine
+from bridle._engine.config import EngineConfig
+from bridle._engine.engine import Engine
 
 BATCH = 500
 ENOUGH_FAILURES = 20

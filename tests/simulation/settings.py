@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 from tests.simulation import callbacks
 
-from bridle._core.config import EngineConfig
-from bridle._core.delivery import DeliveryConfig
-from bridle._core.incoming.handling import IncomingConfig
+from bridle._engine.config import EngineConfig
+from bridle._engine.delivery.unread import DeliveryConfig
+from bridle._engine.incoming.dispatch import IncomingConfig
 from bridle.options import Limits
 
 CONTROL_TIMEOUT = 30.0

@@ -6,6 +6,7 @@ The long run is ``python -m tests.simulation.run --seeds 1000000``.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -17,9 +18,9 @@ from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.reader_mutants import READER_MUTANTS
 from tests.simulation.run import SUITE_SEEDS, parse, simulate_one, simulate_range
 
-from bridle._core.config import EngineConfig
-from bridle._core.engine import Engine
-from bridle._core.state import MOVES
+from bridle._engine.config import EngineConfig
+from bridle._engine.engine import Engine
+from bridle._engine.state import MOVES
 
 KEPT = range(3000)
 SHOWN = range(KEPT.stop, SUITE_SEEDS)
@@ -27,6 +28,7 @@ SHARD = 750
 WITHIN = 2000
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("first", KEPT[::SHARD])
 def test_every_promise_is_kept_whatever_happens(first: int) -> None:
     coverage, failures = simulate_range(range(first, first + SHARD))
@@ -94,11 +96,45 @@ RARE = {"long_line"}
 """Faults that two thousand seeds need not show."""
 
 
+KILLING = {
+    "ForgetsToKill": 26,
+    "EndsTheNextPromptByAStaleResult": 32,
+    "AllowsWhatAHookHasBlocked": 75,
+    "DefersEveryCall": 80,
+    "SendsAPromptWhileACallWaits": 750,
+    "TakesRequestsBeyondTheBound": 42,
+    "ForgetsCallbackTimeouts": 11,
+    "WritesAfterTheEndOfInput": 66,
+    "ForgetsTheTotal": 230,
+    "ForgetsTheFirstEvent": 330,
+    "ForgetsIdleness": 311,
+    "LetsATurnSpendAnyNumberOfDollars": 56,
+    "GoesOnAlthoughTheCostIsUnknown": 110,
+    "RelabelsACompletedAnswer": 158,
+    "WaitsForATurnThatIgnoresItsInterrupt": 219,
+    "LosesTheActionsOfGivingUp": 15,
+    "never_pauses_reading": 468,
+    "forgets_what_a_loop_returns": 33,
+}
+"""Seeds that catch a mutant, to be tried first. Any other seed may catch it as well."""
+
+
+def seeds_for(name: str) -> Iterator[int]:
+    """Yield the seeds to try on a mutant, in order."""
+    if name in KILLING:
+        yield KILLING[name]
+    yield from range(WITHIN)
+
+
+def test_stored_seeds_belong_to_mutants() -> None:
+    assert KILLING.keys() <= {*MUTANTS, *READER_MUTANTS}
+
+
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_broken_engine_is_caught_by_a_violation(name: str) -> None:
     """A healthy engine passes these seeds, so what is caught is the mutation."""
     assert KEPT.stop >= WITHIN
-    for seed in range(WITHIN):
+    for seed in seeds_for(name):
         problem, effects = try_mutant(MUTANTS[name], seed)
         if problem is not None:
             print(f"{name}: seed {seed}: {problem}")
@@ -142,7 +178,7 @@ def test_make_simulate_starts_where_the_seeds_of_the_suite_end(repository: Path)
 def test_a_broken_account_of_unread_messages_is_caught(name: str) -> None:
     """The same for the promise that unread messages stay within their bounds."""
     broken = READER_MUTANTS[name]
-    for seed in range(WITHIN):
+    for seed in seeds_for(name):
         problem = simulate_one(seed, Coverage(), broken)
         if problem is not None:
             print(f"{name}: seed {seed}: {problem}")

@@ -18,12 +18,12 @@ from tests.simulation.promises import START, Promises
 from tests.simulation.settings import CONTROL_TIMEOUT, HUGE_LINE, SETTINGS, SHARES
 from tests.simulation.violation import Violation
 
-from bridle._core import actions as act
-from bridle._core.config import EngineConfig
-from bridle._core.engine import Engine
-from bridle._core.operations import default_timeout
-from bridle._core.state import TERMINAL, Lifecycle
-from bridle._shell.serialise import serialise
+from bridle._callbacks.results.serialise import serialise
+from bridle._engine import actions as act
+from bridle._engine.config import EngineConfig
+from bridle._engine.engine import Engine
+from bridle._engine.outgoing.operations import default_timeout
+from bridle._engine.state import TERMINAL, Lifecycle
 from bridle.errors import BridleError, SpawnError
 from bridle.events import WarningKind
 
@@ -108,6 +108,8 @@ class World(Promises):
 
     def start(self) -> None:
         self.spawned = True
+        # A session asks for the version beside the handshake.
+        self.engine.describe(cli_version="2.1.325" if self.cli.newer else "2.1.197")
         self._init_limit = self.now + self.setting.init_timeout
         self._step("start", self.engine.start(self._key(START), self.now))
 

@@ -17,10 +17,11 @@ import random
 import signal
 import tempfile
 import threading
-import time
 from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
 from typing import Any
+
+from tests.support.processes import LIMIT, until, wait_until
 
 from bridle import (
     Allow,
@@ -35,7 +36,6 @@ from bridle.testing import FakeCli, Reply, ScriptedModel, text, tool_use
 from bridle.testing.fake_cli import FLAVOURS
 
 TAG = "BRIDLE_SOAK_TAG"
-PATIENCE = 10.0
 OURS = ("bridle-callback", "bridle-sync", "bridle-reaper")
 """Threads that stay for the next call: daemons, shared by all sessions."""
 
@@ -80,22 +80,6 @@ def threads() -> list[str]:
     """Our threads, but for the main one and the shared daemons that wait for work."""
     living = [one for one in threading.enumerate() if one is not threading.main_thread()]
     return [one.name for one in living if not (one.daemon and one.name.startswith(OURS))]
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Wait for a condition, for a bounded time."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.01)
-
-
-async def until(condition: Callable[[], object], what: str) -> None:
-    """The same inside a loop."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, what
-        await asyncio.sleep(0.005)
 
 
 # ---------------------------------------------------------------- where
@@ -205,7 +189,7 @@ async def closed_when_asked(lab: Lab) -> None:
     with lab.place(tool=True) as cli:
         async with start_session(cli, SDK, bidir) as session:
             _ = await session.send_user_message(lab.prompt(tool=True))
-            await asyncio.wait_for(asked.wait(), PATIENCE)
+            await asyncio.wait_for(asked.wait(), LIMIT)
 
 
 async def left_iteration(lab: Lab) -> None:
@@ -241,7 +225,7 @@ async def dropped(lab: Lab) -> None:
         pid = session.pid
         del session
         gc.collect()
-        await until(lambda: not Path(f"/proc/{pid}").exists(), "a dropped session goes on")
+        await until(lambda: not Path(f"/proc/{pid}").exists(), LIMIT)
 
 
 async def crashed(lab: Lab) -> None:
@@ -356,16 +340,19 @@ async def round_of(lab: Lab, ways: list[Way]) -> None:
     """Some sessions at once; then no task of theirs is left."""
     await asyncio.gather(*(way(lab) for way in ways))
     mine = asyncio.current_task()
-    await until(
-        lambda: asyncio.all_tasks() == {mine},
-        f"tasks are left: {asyncio.all_tasks()}",
-    )
+    with contextlib.suppress(TimeoutError):
+        await until(lambda: asyncio.all_tasks() == {mine}, LIMIT)
+    assert asyncio.all_tasks() == {mine}, "tasks are left"
 
 
 def check(lab: Lab, before: list[str]) -> None:
     """Nothing is left of any session."""
     gc.collect()
-    wait_until(lambda: not tagged(lab.tag), f"processes are left: {tagged(lab.tag)}")
+    with contextlib.suppress(TimeoutError):
+        wait_until(lambda: not tagged(lab.tag), LIMIT)
+        # The reaper's thread may be reading /proc at this moment.
+        wait_until(lambda: descriptors() == before, LIMIT)
+    assert tagged(lab.tag) == [], "processes are left"
     assert children() == [], f"children are left: {children()}"
     assert threads() == [], f"threads are left: {threads()}"
     assert descriptors() == before, f"descriptors differ: {before} {descriptors()}"

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from bridle import CliOptions, SdkWarning, Session, SessionEvent, start_session
+from bridle._engine.shutdown import HOLD, ShutdownStep
 from bridle.testing import FakeCli
 from bridle.testing.fake_cli import FLAVOURS
-
-SOON = 1.5
-"""Seconds from a cause to its consequence: far less than any timeout meant for something else."""
-
-GRACE = 1.0
-"""Seconds a CLI that only closed a pipe has for leaving by itself."""
 
 
 def options(cli: FakeCli, **more: Any) -> CliOptions:
     """The options of a session on this fake CLI."""
     return CliOptions(cli_path=cli.path, **more)
+
+
+@contextlib.contextmanager
+def long_holds(*steps: ShutdownStep) -> Iterator[None]:
+    """Give the CLI ten minutes for these steps of a shutdown. Default: all of them.
+
+    A test that waits for the end of one fails.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for step in steps or tuple(HOLD):
+            patch.setitem(HOLD, step, 600.0)
+        yield
 
 
 class Clock:

@@ -6,15 +6,23 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.histories.fleet import Case, History, judge, play
 from tests.real import test_fleet as real
 from tests.real.conftest import OLDER, newest
 from tests.shell import test_fleet_kills as fake
 from tests.shell.test_fleet_postgres import cut_a_worker_off
+from tests.support.fleets import model_of
 from tests.support.namespaces import namespace
 from tests.support.proxies import Proxy
 from tests.support.servers import PostgresServer
+from tests.support.stores import run
+
+from bridle.testing import ScriptedModel
 
 SEED = os.environ.get("BRIDLE_SOAK", "")
+
+RUNS = int(os.environ.get("BRIDLE_SOAK_RUNS", "5000"))
+"""How many runs the longest test of this file submits."""
 
 pytestmark = pytest.mark.skipif(not SEED, reason="takes minutes: `make soak` runs it")
 
@@ -39,6 +47,26 @@ def test_500_runs_end_once_while_20_workers_are_killed(
     assert max(seconds) < fake.TAKE_OVER
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_5000_runs_end_once_while_8_workers_are_killed(
+    kind: str, request: pytest.FixtureRequest, places: Path
+) -> None:
+    """The kills are spread over all runs, so that each of them hits runs in progress."""
+    database = fake.database_of(kind, request, places)
+    seconds = fake.kill_workers(
+        database,
+        places,
+        runs=RUNS,
+        kills=8,
+        seed=int(SEED),
+        is_spread=True,
+        slow=0.0,
+        timeout=7200,
+    )
+    assert len(seconds) >= 8, "each killed worker had runs"
+    print(f"take-overs: {len(seconds)}, the slowest after {max(seconds):.1f} s")
+
+
 @pytest.mark.parametrize("age", ["newest", "older"])
 def test_20_runs_on_a_real_cli_end_once(places: Path, age: str) -> None:
     path = OLDER if age == "older" else newest()
@@ -46,6 +74,21 @@ def test_20_runs_on_a_real_cli_end_once(places: Path, age: str) -> None:
         pytest.skip("this CLI is not installed: `make setup` fetches it")
     repeated = real.kill_workers(str(path), places, runs=20, kills=3, seed=int(SEED))
     print("done again:", ", ".join(repeated) or "nothing")
+
+
+@pytest.mark.parametrize("age", ["newest", "older"])
+def test_a_run_on_a_real_cli_that_kills_its_workers_fails_alone(places: Path, age: str) -> None:
+    path = OLDER if age == "older" else newest()
+    if path is None or not path.exists():
+        pytest.skip("this CLI is not installed: `make setup` fetches it")
+
+    async def main() -> History:
+        with ScriptedModel(model_of) as model:
+            plan = real.plan_of(str(path), places, model)
+            case = Case(seed=int(SEED), runs=5, at_once=3, poison=1)
+            return await play(case, plan.database, places, plan.options)
+
+    assert judge(run(main, timeout=900)) == []
 
 
 def test_a_worker_in_a_network_of_its_own_is_cut_off(

@@ -13,11 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.pools import Processes, chat, cycle
+from tests.support.pools import Lab, Processes, chat, cycle
 
-from bridle import Agent
-from bridle._shell.locate import candidates
+from bridle import Agent, UserMessage
+from bridle._process.locate import candidates
+from bridle.agent import Pool
+from bridle.sessions import MemoryStore, read_messages
 from bridle.testing import ScriptedModel, text
+
+CALLERS = int(os.environ.get("BRIDLE_SOAK_CALLERS", "1000"))
 
 OLDER = Path(__file__).parents[2] / ".clis" / "2.1.197" / "claude"
 
@@ -38,6 +42,41 @@ def real(age: str) -> str:
 @pytest.mark.parametrize("flavour", ["2.1.326", "2.1.197"])
 def test_a_thousand_uses_on_the_fake_cli_leave_nothing(tmp_path: Path, flavour: str) -> None:
     cycle(tmp_path, uses=1000, flavour=flavour)
+
+
+def test_a_thousand_callers_at_once_never_share_a_conversation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of 250 users calls four times, all at the same moment, on four processes."""
+    lab = Lab(tmp_path, "2.1.326")
+    processes = Processes(monkeypatch)
+    said: dict[str, list[str]] = {}
+    ids: dict[str, set[str | None]] = {}
+
+    async def call(pool: Pool[Any], key: str, number: int) -> None:
+        async with pool.session(key=key, timeout=None) as session:
+            text = f"{key} calls {number}."
+            outcome = await (await session.send_user_message(f"SAY {text}"))
+            assert (outcome.ok, outcome.text) == (True, text)
+            said.setdefault(key, []).append(f"SAY {text}")
+            ids.setdefault(key, set()).add(outcome.session_id)
+
+    async def main() -> None:
+        agent = lab.agent(store=MemoryStore())
+        async with agent.pool(size=4) as pool:
+            callers = [(f"user-{number % 250}", number) for number in range(CALLERS)]
+            await asyncio.gather(*(call(pool, *one) for one in callers))
+            assert (pool.metrics.waiting, pool.metrics.timeouts) == (0, 0)
+        assert all(len(one) == 1 for one in ids.values()), "a key means one conversation"
+        assert len(set.union(*ids.values())) == len(ids), "and no other key means it"
+        for key, (session_id,) in ids.items():
+            messages = await read_messages(str(session_id), store=agent.options.sdk.store)
+            prompts = [one.text for one in messages if isinstance(one, UserMessage)]
+            assert prompts == said[key]
+
+    asyncio.run(main())
+    assert sum(map(len, said.values())) == CALLERS
+    assert (processes.of_one, processes.in_all) == (1, 4)
 
 
 @pytest.mark.parametrize("age", ["newest", "older"])

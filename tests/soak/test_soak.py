@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bridle._shell.locate import candidates
+from bridle._process.locate import candidates
 
 SEED = os.environ.get("BRIDLE_SOAK", "")
 REPOSITORY = Path(__file__).parents[2]

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bridle._callables import named
-from bridle._core.actions import Action, Call, Deliver, Warn, Write
-from bridle._core.config import EngineConfig
-from bridle._core.engine import Engine
-from bridle._core.incoming.handling import IncomingConfig
-from bridle._core.wire import decode_line
-from bridle._shell.serialise import serialise
+from bridle._callbacks.results.serialise import serialise
+from bridle._engine.actions import Action, Call, Deliver, Warn, Write
+from bridle._engine.config import EngineConfig
+from bridle._engine.engine import Engine
+from bridle._engine.incoming.dispatch import IncomingConfig
+from bridle._engine.wire.codec import decode_line
+from bridle._records.callables import named
 from bridle.controls import ControlFrame
 from bridle.errors import ProcessInfo
 from bridle.events import WarningKind

@@ -12,30 +12,34 @@ import json
 import logging
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import Struct
 from msgspec import json as msgjson
+from tests.support.processes import LIMIT, until, wait_until
 
 import bridle
 from bridle import Defer, PreToolUseContext, ToolContext, tool
-from bridle.fleet import Fleet, Run, TenantLimits
+from bridle.fleet import Fleet, Run, RunInfo, RunStatus, TenantLimits
+from bridle.testing import ModelRequest, Reply, text, tool_use
 
 ROOT = Path(__file__).parents[2]
 
-_NOTICES = (
+NOTICES = (
     # The prompt of a recovery.
     "program that runs this conversation stopped",
     # Results of the call if the CLI lives a moment longer than the worker.
     "tool call was interrupted before a result was received",
     "hook did not respond. The tool call was not executed",
 )
+"""What a model is told about a call whose worker was killed before it ran."""
 
 
 class FleetPlan(Struct):
@@ -54,6 +58,9 @@ class FleetPlan(Struct):
     fleet_at_once: int | None = None
     tenant_at_once: int | None = None
 
+    #: The program of a worker.
+    module: ClassVar[str] = "tests.support.fleets"
+
     @property
     def home(self) -> Path:
         return Path(self.directory)
@@ -66,12 +73,14 @@ class FleetPlan(Struct):
         @tool
         async def append(line: str, context: ToolContext) -> str:
             """Append a line to a file."""
-            _append(calls, {"line": line, "event": "start"})
-            await asyncio.sleep(chance.uniform(0, self.slow))
-            facts = {"line": line, "key": context.idempotency_key, "at": time.time()}
-            _append(appended, facts)
-            await asyncio.sleep(chance.uniform(0, self.slow))
-            _append(calls, {"line": line, "event": "end"})
+            append_line(calls, {"line": line, "event": "start"})
+            try:
+                await asyncio.sleep(chance.uniform(0, self.slow))
+                facts = {"line": line, "key": context.idempotency_key, "at": time.time()}
+                append_line(appended, facts)
+                await asyncio.sleep(chance.uniform(0, self.slow))
+            finally:  # a worker that loses its lock cancels the call
+                append_line(calls, {"line": line, "event": "end"})
             return f"appended {line}"
 
         def ask(context: PreToolUseContext) -> Defer | None:
@@ -86,26 +95,28 @@ class FleetPlan(Struct):
     @property
     def appended(self) -> list[dict[str, Any]]:
         """The lines that the tool has appended."""
-        return _lines(self.home / "appended")
+        return lines_of(self.home / "appended")
 
     @property
     def calls(self) -> list[dict[str, Any]]:
         """When calls of the tool began and ended, in this order."""
-        return _lines(self.home / "calls")
+        return lines_of(self.home / "calls")
 
     @property
     def log(self) -> list[dict[str, Any]]:
         """The log of all workers."""
-        found = [one for path in self.home.glob("log-*") for one in _lines(path)]
+        found = [one for path in self.home.glob("log-*") for one in lines_of(path)]
         return sorted(found, key=lambda one: float(one["at"]))
 
 
-def _append(path: Path, facts: dict[str, Any]) -> None:
+def append_line(path: Path, facts: dict[str, Any]) -> None:
+    """Append a line of JSON. Several processes may do so at the same time."""
     with open(path, "ab", buffering=0) as file:
         file.write(json.dumps(facts).encode() + b"\n")
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """The lines that were appended. A killed process may have written a part of one."""
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
@@ -124,7 +135,7 @@ class Workers:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._number += 1
-        words = ["-m", "tests.support.fleets", str(self.plan.home / "plan.json")]
+        words = ["-m", self.plan.module, str(self.plan.home / "plan.json")]
         environment = os.environ | {
             "XDG_STATE_HOME": str(self.plan.home / "state"),
             "CLAUDE_CONFIG_DIR": str(self.plan.home / "config"),
@@ -147,13 +158,26 @@ class Workers:
         self.processes[index] = self._start()
         return victim.pid
 
+    def revive(self) -> list[int]:
+        """Start a worker for each that has died. Return the process ids of the dead ones."""
+        dead = [one for one in self.processes if one.poll() is not None]
+        for one in dead:
+            self.kills[one.pid] = time.time()
+            self.processes[self.processes.index(one)] = self._start()
+        return [one.pid for one in dead]
+
     def stop(self, number: int = signal.SIGTERM, timeout: float = 60.0) -> list[int]:
         """End all workers. Return their exit codes."""
+        wait_until(self._have_started, timeout)  # before, SIGTERM would kill them
         for one in self.processes:
             one.send_signal(number)
         codes = [one.wait(timeout) for one in self.processes]
         self.processes = []
         return codes
+
+    def _have_started(self) -> bool:
+        started = {one["pid"] for one in self.plan.log if str(one["text"]).endswith("has started")}
+        return all(one.pid in started or one.poll() is not None for one in self.processes)
 
     def close(self) -> None:
         for one in self.processes:
@@ -196,6 +220,12 @@ async def submit_all(fleet: Fleet, count: int) -> dict[str, Run]:
     return found
 
 
+async def another_line(plan: FleetPlan, most: int, limit: float = LIMIT) -> None:
+    """Wait until the tool appends another line, if there are not as many as there will be."""
+    before = len(plan.appended)
+    await until(lambda: before >= most or len(plan.appended) != before, limit)
+
+
 async def check_all(plan: FleetPlan, runs: dict[str, Run], timeout: float) -> list[str]:
     """Check that each run has ended in one outcome. Return the lines that were repeated."""
     for line, run in runs.items():
@@ -210,7 +240,7 @@ async def check_all(plan: FleetPlan, runs: dict[str, Run], timeout: float) -> li
         # Its worker was killed before the tool wrote. These models do not call it again.
         assert (await runs[line].info()).starts > 1, "a run has called its tool"
         told = str([message.raw for message in await runs[line].messages()])
-        assert any(one in told for one in _NOTICES), (line, told)
+        assert any(one in told for one in NOTICES), (line, told)
     repeated = [line for line, found in keys.items() if len(found) > 1]
     for line in repeated:
         assert len(set(keys[line])) == 1, "a repeated call has the same idempotency key"
@@ -228,10 +258,11 @@ class _ToFile(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         facts = {"at": time.time(), "text": record.getMessage(), "pid": os.getpid()}
-        _append(self._path, facts)
+        append_line(self._path, facts)
 
 
-async def _work(plan: FleetPlan, number: str) -> None:
+async def work_on(plan: FleetPlan, number: str) -> None:
+    """Be a worker until SIGTERM."""
     log = logging.getLogger("bridle.fleet")
     log.setLevel(logging.INFO)
     log.addHandler(_ToFile(plan.home / f"log-{number}"))
@@ -242,5 +273,49 @@ async def _work(plan: FleetPlan, number: str) -> None:
     await fleet.aclose()
 
 
+_CALL = re.compile(r'CALL mcp__tools__append (\{"line": "[\w-]+"\})')
+
+
+def model_of(request: ModelRequest) -> Reply:
+    """Call the tool once for each line of the last prompt, one after the other."""
+    prompt, results = "", 0
+    for message in request.messages:
+        said = json.dumps(message.get("content"), ensure_ascii=False)
+        if message.get("role") == "user":
+            if "tool_result" in said:
+                results += 1
+            if "CALL " in said or "SAY " in said or "Continue with the task" in said:
+                prompt, results = said.replace('\\"', '"'), 0
+    calls = [json.loads(one) for one in _CALL.findall(prompt)]
+    if results < len(calls):
+        return Reply(blocks=(tool_use("mcp__tools__append", **calls[results]),))
+    return Reply(blocks=(text("Done."),))
+
+
 if __name__ == "__main__":
-    asyncio.run(_work(msgjson.decode(Path(sys.argv[1]).read_bytes(), type=FleetPlan), sys.argv[2]))
+    asyncio.run(
+        work_on(msgjson.decode(Path(sys.argv[1]).read_bytes(), type=FleetPlan), sys.argv[2])
+    )
+
+
+async def info_when(
+    run: Run, condition: Callable[[RunInfo], object], limit: float = LIMIT
+) -> RunInfo:
+    """Wait until what the fleet knows about a run meets a condition, and return it."""
+
+    async def look() -> RunInfo | None:
+        info = await run.info()
+        return info if condition(info) else None
+
+    found: RunInfo = await until(look, limit)
+    return found
+
+
+async def reach(run: Run, status: RunStatus, limit: float = LIMIT) -> RunInfo:
+    """Wait until a run has a status."""
+
+    def has_reached(info: RunInfo) -> bool:
+        assert info.status is status or not info.status.is_final, info
+        return info.status is status
+
+    return await info_when(run, has_reached, limit)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
-from bridle._core.actions import Call, CallKind
-from bridle._core.incoming.hook_plan import HookPlan
-from bridle._core.incoming.hook_run import HookAnswer, HookReturn, HookRun
-from bridle._shell.serialise import serialise
+from bridle._callbacks.results.serialise import serialise
+from bridle._engine.actions import Call, CallKind
+from bridle._engine.incoming.hook_plan import HookPlan
+from bridle._engine.incoming.hook_run import HookAnswer, HookReturn, HookRun
 from bridle.hooks import HOOK_EVENTS, Hook
 
 GO_ON = {"continue": True}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bridle._core.journal import (
+from bridle._records.session_store import JOURNAL, SessionKey, SessionStore
+from bridle.sessions._journal import (
     JournalEntry,
     OutcomeEntry,
     PromptEntry,
@@ -12,7 +13,6 @@ from bridle._core.journal import (
     UnknownEntry,
     decode_entries,
 )
-from bridle._store import JOURNAL, SessionKey, SessionStore
 
 
 async def journal_of(store: SessionStore, session_id: str | None) -> list[JournalEntry]:

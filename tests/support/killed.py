@@ -16,8 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.support.processes import until
+
 import bridle
 from bridle.sessions import PostgresStore, SqliteStore
+from bridle.sessions._outbox.spool import state_directory
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,6 +55,9 @@ async def _main(url: str, key: str | None, options: dict[str, Any]) -> None:
 
     async def use(session: bridle.Session) -> None:
         outcome = await (await session.send_user_message("SAY One."))
+        # A thread writes that this program has the lease.
+        leases = Path(state_directory(), "leases")
+        await until(lambda: any(one.suffix == "" for one in leases.glob("*")))
         print(outcome.session_id, flush=True)
         await asyncio.Event().wait()
 

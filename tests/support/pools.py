@@ -11,15 +11,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.soak.endings import children, descriptors, threads
 from tests.support.processes import until
+from tests.support.steps import ReplaceSteps
 
 from bridle import Agent, Session
-from bridle._doors.pool_work import PoolWork
-from bridle._shell.parking import ParkedCli
-from bridle._shell.process import CliProcess
+from bridle._pool.pool_work import PoolWork
+from bridle._process.parked import ParkedCli
+from bridle._process.process import CliProcess
 from bridle.agent import Pool
 from bridle.testing import FakeCli, ScriptedModel, text
+
+
+def pool_of(
+    agent: Agent[Any], *, ready: int | None = None, max_age: float | None = None, **options: Any
+) -> Pool[Any]:
+    """Return a pool that keeps fewer processes ready, or replaces them at an earlier age."""
+    pool = agent.pool(**options)
+    given = {"ready": ready, "max_age": max_age}
+    limits = {name: value for name, value in given.items() if value is not None}
+    plan = pool._work._plan
+    pool._work._plan = structs.replace(plan, limits=structs.replace(plan.limits, **limits))
+    return pool
 
 
 class Lab:
@@ -88,7 +102,7 @@ class Processes:
             self._count()
             return process
 
-        monkeypatch.setattr(CliProcess, "spawn", counted)
+        ReplaceSteps(monkeypatch)(spawn=counted)
 
     def _count(self) -> None:
         found: Counter[str] = Counter()
@@ -172,7 +186,7 @@ def cycle(home: Path, *, uses: int, flavour: str = "2.1.326", cli: str | None = 
             await pool.run("hi")
         before = left()
         tasks = len(asyncio.all_tasks())
-        async with agent.pool(size=3, max_idle=5.0, max_uses=4) as pool:
+        async with pool_of(agent, size=3, max_idle=5.0, max_age=0.5) as pool:
             await _use_all(pool, uses)
             await until(lambda: pool.metrics.in_use == pool.metrics.closing == 0)
             assert (pool.metrics.waiting, pool.metrics.timeouts) == (0, 0)

@@ -4,10 +4,12 @@
 
 The program is run as it is. ``drop-in`` calls `bridle.compat.install()` first. ``trio`` makes
 `anyio.run` use trio. RECORD receives every message that the program took, one JSON object a line.
+Before each text that the program prints is the name of the function that printed it.
 """
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import enum
 import functools
@@ -20,6 +22,12 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import anyio
+
+PRINTS = "\x02"
+"""Stands around the name of a function that prints."""
+
+_PARTS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"}
+"""Names of parts of functions."""
 
 
 def as_json(value: Any) -> Any:
@@ -66,6 +74,21 @@ class Recorder:
             print(json.dumps(as_json(message)), file=self._record, flush=True)
 
 
+def name_the_functions_that_print() -> None:
+    """Let `print` write the name of the function that calls it before each text."""
+    plain: Callable[..., None] = builtins.print
+
+    def named(*values: object, file: TextIO | None = None, **options: Any) -> None:
+        if file is None:
+            caller = sys._getframe(1)
+            while caller.f_back is not None and caller.f_code.co_name in _PARTS:
+                caller = caller.f_back
+            plain(PRINTS, caller.f_code.co_name, PRINTS, sep="", end="")
+        plain(*values, file=file, **options)
+
+    setattr(builtins, "print", named)  # noqa: B010  # mypy
+
+
 def main(implementation: str, backend: str, program: str, record: str) -> None:
     """Run the program."""
     if implementation == "drop-in":
@@ -73,6 +96,7 @@ def main(implementation: str, backend: str, program: str, record: str) -> None:
     if backend == "trio":
         setattr(anyio, "run", functools.partial(anyio.run, backend="trio"))  # noqa: B010  # mypy
     sdk = importlib.import_module("claude_agent_sdk")
+    name_the_functions_that_print()
     with Path(record).open("w", encoding="utf-8") as opened:
         recorder = Recorder(opened)
         recorder.watch(sdk, "query")

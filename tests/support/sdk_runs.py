@@ -14,18 +14,20 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.sdk_program import PRINTS
+
 import bridle.testing
-from bridle._shell.locate import VARIABLE, candidates
+from bridle._process.locate import VARIABLE, candidates
 from bridle.testing import FORBID_REAL_API, ScriptedModel
 
 REPOSITORY = Path(__file__).parents[2]
 OLDER_CLI = REPOSITORY / ".clis" / "2.1.197" / "claude"
-TIMEOUT = 120.0
+TIMEOUT = 600.0
 """Seconds that a program may run. It is only reached if the program hangs."""
 
 _WORDS = {name: getattr(bridle.testing, name) for name in bridle.testing.__all__}
@@ -81,6 +83,21 @@ class Program:
         given = eval(f"dict({options[0] if options else ''})", dict(_WORDS))
         return ScriptedModel(eval(script, dict(_WORDS)), **given)
 
+    def main_functions(self) -> set[str]:
+        """Return `main` and the functions that it calls. The others are callbacks."""
+        tree = ast.parse(self.text)
+        functions = {
+            node.name: node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
+        found = {"<module>"}
+        names = {"main", *_called(node for node in tree.body if not isinstance(node, _DEFINES))}
+        while names := {name for name in names if name in functions} - found:
+            found |= names
+            names = set(_called(functions[name] for name in names))
+        return found
+
     def uses(self) -> set[str]:
         """Return the names that the program imports from the official SDK."""
         return {
@@ -91,6 +108,17 @@ class Program:
         }
 
 
+_DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def _called(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Yield the names of the functions that this code calls."""
+    for top in nodes:
+        for node in ast.walk(top):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                yield node.func.id
+
+
 # ---------------------------------------------------------------- running
 
 
@@ -99,7 +127,7 @@ class Run:
     """What one run did. `stderr` is for people; the rest is compared."""
 
     exit_code: int
-    printed: list[str]
+    printed: dict[str, list[str]]
     messages: list[Any]
     requests: list[Any]
     stderr: str
@@ -160,7 +188,7 @@ def run(
         )
         lines = record.read_text("utf-8").splitlines() if record.exists() else []
         found: dict[str, Any] = {
-            "printed": done.stdout.splitlines(),
+            "printed": printed(done.stdout, program.main_functions()),
             "messages": [json.loads(line) for line in lines],
             "requests": [
                 {"betas": one.headers.get("anthropic-beta", ""), **one.raw}
@@ -178,6 +206,15 @@ def run(
             model.url.removeprefix("http://"): "<api>",
         }
     return Run(exit_code=done.returncode, stderr=done.stderr, **normalised(found, places))
+
+
+def printed(text: str, main: Collection[str]) -> dict[str, list[str]]:
+    """Separate what callbacks printed: they run beside the loop that reads the messages."""
+    pieces = text.split(PRINTS)
+    found: dict[str, list[str]] = {"main": pieces[0].splitlines(), "callbacks": []}
+    for name, said in zip(pieces[1::2], pieces[2::2], strict=True):
+        found["main" if name in main else "callbacks"] += said.splitlines()
+    return found
 
 
 def _sorted_lists(value: Any, names: Collection[str]) -> Any:
@@ -237,6 +274,8 @@ def normalised(found: Any, places: dict[str, str]) -> Any:
         text = text.replace(re.sub(r"[^0-9A-Za-z]", "-", path), f"{name} as a key")
     # The official SDK resumes from a store in a temporary configuration directory.
     text = re.sub(r"<home>/claude-resume-\w+", "<home>/.claude", text)
+    # Bridle passes settings in a private file.
+    text = re.sub(r'("flagSettings": )"<home>/bridle-\w+"', r'\1"<work>"', text)
     seen: dict[str, str] = {}
     text = _IDS.sub(lambda match: seen.setdefault(match[0], f"<id {len(seen) + 1}>"), text)
     text = _DURATIONS.sub(r"\1<measured>", _TIMES.sub("<time>", text))

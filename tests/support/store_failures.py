@@ -13,7 +13,7 @@ from tests.support.servers import PostgresServer, RedisServer
 from tests.support.stores import Store
 
 import bridle
-from bridle._store import SessionKey
+from bridle._records.session_store import SessionKey
 from bridle.events import SdkWarning
 from bridle.testing import ScriptedModel, text, tool_use
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
@@ -11,9 +12,17 @@ from typing import Any, TypeAlias, TypeVar
 from uuid import uuid4
 
 import pytest
+from tests.support.processes import until
 from tests.support.servers import PostgresServer, RedisServer
 
-from bridle.sessions import MemoryStore, PostgresStore, RedisStore, SqliteStore
+from bridle.sessions import (
+    MemoryStore,
+    PostgresStore,
+    RedisStore,
+    SessionKey,
+    SessionStore,
+    SqliteStore,
+)
 
 T = TypeVar("T")
 
@@ -150,3 +159,12 @@ def open_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Pla
             return RedisPlace(request.getfixturevalue("redis_server"))
         case _:
             raise ValueError(kind)
+
+
+async def until_stored(store: SessionStore, key: SessionKey, text: str) -> None:
+    """Wait until a store has a text of a conversation."""
+
+    async def look() -> bool:
+        return text in json.dumps(await store.load(key))
+
+    await until(look)

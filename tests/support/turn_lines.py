@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.support.cli import decoded, line, system
 
-from bridle._core.turn_events import TurnTranslator
+from bridle._engine.delivery.turn_events import TurnTranslator
 from bridle.events import BlockEnded, TextDelta, ThinkingDelta, ToolStarted, TurnEvent
 from bridle.messages import AgentPath
 from bridle.outcomes import Outcome, OutcomeReason

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from msgspec import Struct
+from tests.support.pools import pool_of
 
 from bridle import (
     Agent,
@@ -138,7 +139,7 @@ class _Scene:
                 lambda pending: other.resume(pending, Allow()),
             )
             return
-        async with agent.pool(size=1, ready=0) as pool:
+        async with pool_of(agent, size=1, ready=0) as pool:
 
             async def send(prompt: str) -> Outcome[Any]:
                 async with pool.session(key="user-7") as session:

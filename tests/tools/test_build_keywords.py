@@ -5,9 +5,9 @@ from __future__ import annotations
 import typing
 
 import build_keywords
-from bridle._keyword_types import AgentChanges, AgentOptions, ConversationOptions, Options
-from bridle._keywords import CONVERSATION
 from bridle.options import RECORDS
+from bridle.options._keyword_types import AgentChanges, AgentOptions, ConversationOptions, Options
+from bridle.options._keywords import CONVERSATION
 
 
 def test_the_file_is_current() -> None:

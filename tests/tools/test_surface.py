@@ -19,8 +19,8 @@ from claude_agent_sdk._cli_version import __cli_version__
 import fetch_declarations
 import surface
 import surface_sources
-from bridle._keywords import HINTS
 from bridle.options import RECORDS
+from bridle.options._keywords import HINTS
 from surface import Comparison, compare
 from surface_sources import KINDS, PythonSdk, TypeScriptSdk, flags_in, names
 from typescript_types import Declarations, literals

@@ -60,7 +60,7 @@ DENY: Json = {"behavior": "deny", "message": "no"}
 # ------------------------------------------------------------------------- lines
 
 
-def test_ids_of_a_run_are_no_difference() -> None:
+def test_ids_of_a_run_are_ignored() -> None:
     hooks = {"Stop": [{"matcher": "x", "hookCallbackIds": ["a"], "timeout": 9}]}
     ours = {"Stop": [{"matcher": "x", "hookCallbackIds": ["hook_0"], "timeout": 60}]}
     recorded = [
@@ -205,7 +205,7 @@ def costs(*, with_messages: bool) -> list[Entry]:
     return entries
 
 
-def test_requests_that_only_ask_are_answered_in_their_order_and_then_with_the_last() -> None:
+def test_read_only_requests_are_answered_in_their_order_and_then_with_the_last() -> None:
     comparison = Comparison(costs(with_messages=False), Names())
     assert comparison.missing() is None
     assert [comparison.is_written(index) for index in (0, 2, 4)] == [True] * 3
@@ -294,7 +294,7 @@ def test_a_long_text_is_shown_where_it_differs() -> None:
     assert len(recorded) < 200
 
 
-def test_a_word_that_is_a_secret_only_now_is_no_difference() -> None:
+def test_a_word_that_has_become_a_secret_is_ignored() -> None:
     same = prompt("say hush-hush-hush")
     assert compared([same], [same], secrets=["hush-hush-hush"]) == []
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from bridle import content
-from bridle._core.wire import decode_line
+from bridle._engine.wire.codec import decode_line
 from bridle.content import (
     Block,
     ContentBlock,
@@ -131,7 +131,7 @@ def test_an_object_without_a_usable_type_is_an_unknown_block(odd: dict[str, obje
     assert blocks_of(odd) == [UnknownBlock("", odd)]
 
 
-def test_what_is_no_object_keeps_its_place_in_the_list() -> None:
+def test_a_value_that_is_not_an_object_keeps_its_place_in_the_list() -> None:
     text = {"type": "text", "text": "a", "new": 1}
     blocks = blocks_of("loose", text)
     assert blocks == [UnknownBlock("", "loose"), TextBlock("a")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from bridle._core.wire import decode_line
+from bridle._engine.wire.codec import decode_line
 from bridle.controls import (
     CanUseToolRequest,
     ControlCancel,
@@ -128,7 +128,7 @@ def test_a_question_without_a_usable_subtype_is_unknown(wire: dict[str, object])
 
 
 @pytest.mark.parametrize("wire", [None, 5, "initialize", [1]])
-def test_a_question_that_is_no_object_can_still_be_answered(wire: object) -> None:
+def test_a_question_that_is_not_an_object_can_be_answered(wire: object) -> None:
     frame = ask(wire)
     assert (frame.request_id, frame.misfits) == ("r", ("request",))
     assert frame.request == UnknownControlRequest("", wire)

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from bridle import errors
-from bridle._core.mirroring import LEASE
 from bridle.errors import BridleError, OutcomeError, ProcessInfo
 from bridle.outcomes import OUTCOME_ERRORS, Outcome, OutcomeReason
+from bridle.sessions._backlog import LEASE
 
 DEAD = ProcessInfo(
     exit_code=1,
@@ -95,6 +95,10 @@ PLAIN: list[tuple[BridleError, dict[str, object]]] = [
         {"timeout": 2.5, "size": 4, "waiting": 3, "key": "user-7"},
     ),
     (errors.UsageError("oh", fix="so"), {"fix": "so"}),
+    (
+        errors.CallMayHaveRun("Bash", "toolu_1", "so"),
+        {"tool_name": "Bash", "tool_use_id": "toolu_1", "fix": "so"},
+    ),
     (errors.ToolFailure("no such invoice"), {"text": "no such invoice"}),
 ]
 
@@ -161,8 +165,8 @@ def test_the_module_imports_nothing_of_bridle_but_a_mask_at_run_time() -> None:
         "__future__",
         "collections.abc",
         "typing",
-        "bridle._process_info",
-        "bridle._redaction",
+        "bridle.errors._process_info",
+        "bridle.errors._redaction",
     ]
 
 
@@ -322,7 +326,7 @@ def test_process_data_can_be_read_from_the_error_itself() -> None:
     assert error.argv == ("claude", "--verbose")
 
 
-def test_an_error_without_a_process_has_none_of_its_data() -> None:
+def test_an_error_without_a_process_has_no_process_data() -> None:
     error = errors.SpawnError("no")
     assert (error.process, error.exit_code, error.signal) == (None, None, None)
     assert (error.stderr_tail, error.cli_path, error.cli_version, error.argv) == (

@@ -171,7 +171,7 @@ def test_every_event_of_a_turn_is_json_that_names_its_kind_and_its_agent() -> No
         assert "agent_path" in typing.get_type_hints(type(one))
 
 
-def test_the_text_of_a_result_that_is_no_text_is_empty() -> None:
+def test_the_text_of_a_result_that_is_not_a_string_is_empty() -> None:
     assert events.ToolEnded("t1", "Bash", "a").text == "a"
     assert events.ToolEnded("t1", "Bash", {"type": "x"}).text == ""
     assert events.ToolEnded("t1", "Bash").text == ""

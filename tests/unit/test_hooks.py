@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import re
 from typing import Any, get_args
 
 import pytest
@@ -23,7 +22,6 @@ from bridle.hooks import (
     PostToolUseContext,
     SubagentStopContext,
     ToolHookContext,
-    compile_matcher,
 )
 
 
@@ -63,51 +61,6 @@ def test_contexts_offer_the_familiar_names_of_some_fields() -> None:
     stop = SubagentStopContext(agent_id="a1")
     assert stop.subagent_id == "a1"
     assert stop.reason is None
-
-
-@pytest.mark.parametrize("matcher", [None, "", "*"])
-def test_a_matcher_of_everything_compiles_to_nothing(matcher: str | None) -> None:
-    """R288."""
-    assert compile_matcher(matcher) is None
-
-
-@pytest.mark.parametrize(
-    ("matcher", "names"),
-    [
-        ("Bash", {"Bash"}),
-        ("Write|Edit", {"Write", "Edit"}),
-        ("Bash,Read", {"Bash", "Read"}),
-        ("Bash | Write", {"Bash", "Write"}),
-        (" Bash ", {"Bash"}),
-        ("Bash|", {"Bash"}),
-        ("mcp__calc__add", {"mcp__calc__add"}),
-        ("general-purpose", {"general-purpose"}),
-    ],
-    ids=lambda value: str(value) if isinstance(value, str) else "names",
-)
-def test_names_compile_to_a_set(matcher: str, names: set[str]) -> None:
-    """R283."""
-    assert compile_matcher(matcher) == names
-
-
-@pytest.mark.parametrize("matcher", ["^W.*", ".*", "Bash(echo:*)", "p:hello", "^(?!Bash).*"])
-def test_any_other_text_compiles_to_a_pattern(matcher: str) -> None:
-    """R283."""
-    assert compile_matcher(matcher) == re.compile(matcher)
-
-
-@pytest.mark.parametrize(
-    ("matcher", "problem"),
-    [
-        ("[", r"'\[' is not a valid regular expression"),
-        (" | ", r"' \| ' contains no name"),
-        (",", "',' contains no name"),
-    ],
-    ids=["broken", "blank names", "no names"],
-)
-def test_a_matcher_that_could_match_nothing_is_refused(matcher: str, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        compile_matcher(matcher)
 
 
 def test_a_hook_needs_a_callback_only() -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridle._redaction import Redactor
-from bridle.testing.line_redaction import LineRedactor, Pieces
+from bridle.errors._redaction import Redactor
+from bridle.testing._lines.line_redaction import LineRedactor, Pieces
 
 KEY = "sk-" + "secret-key-0123456789"
 
@@ -81,7 +81,7 @@ def test_secrets_are_masked_and_nothing_else_is_touched(line: str, clean: str | 
 
 
 @pytest.mark.parametrize("line", ["[" * 100_000, '{"a":' * 100_000 + '"magic"', "]" * 100_000])
-def test_depth_is_no_obstacle(line: str) -> None:
+def test_deeply_nested_values_are_redacted(line: str) -> None:
     assert LineRedactor(["magic"]).line(line) == line.replace("magic", "***")
 
 
@@ -132,7 +132,7 @@ TEXT = (
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 11, 20, 50, 1000])
-def test_a_secret_in_pieces_is_masked_once(size: int) -> None:
+def test_a_secret_in_parts_is_masked_once(size: int) -> None:
     pieces = Pieces(Redactor(["marker-4711-xyz"]))
     shown = [pieces.redact(TEXT[at : at + size]) for at in range(0, len(TEXT), size)]
     whole = "".join(shown)
@@ -154,7 +154,7 @@ def text_of(line: str) -> str:
     return text
 
 
-def test_pieces_of_a_block_belong_together() -> None:
+def test_deltas_of_a_block_belong_together() -> None:
     redactor = LineRedactor(["marker-4711"])
     start = '{"type":"stream_event","event":{"type":"message_start"}}'
     lines = [delta("is mark"), delta("is mark", 1), delta("er-4711."), delta("et", 1)]
@@ -180,5 +180,5 @@ def test_a_subagent_has_blocks_of_its_own() -> None:
         '["stream_event"]',
     ],
 )
-def test_what_only_calls_itself_a_piece_is_a_line_like_others(line: str) -> None:
+def test_a_line_that_only_resembles_a_delta_is_an_ordinary_line(line: str) -> None:
     assert LineRedactor(["magic"]).line(line) == line

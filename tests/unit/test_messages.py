@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from bridle import messages
-from bridle._core.wire import decode_line
+from bridle._engine.wire.codec import decode_line
 from bridle.content import ContentBlock, TextBlock, ThinkingBlock, ToolUseBlock, UnknownBlock
 from bridle.messages import (
     ActiveGoal,
@@ -62,7 +62,7 @@ def assistant(*content: object, **members: object) -> AssistantMessage:
 
 
 @pytest.mark.requirement("S037")
-def test_an_assistant_message_gives_its_api_message_away_piece_by_piece() -> None:
+def test_an_assistant_message_yields_its_api_message_in_parts() -> None:
     """R375, R376, R429."""
     message = read(
         AssistantMessage,
@@ -102,7 +102,7 @@ def test_is_partial_is_read_and_false_when_absent(
     assert assistant(**members).is_partial is partial
 
 
-def test_a_line_whose_one_block_is_no_text_has_none() -> None:
+def test_a_line_whose_only_block_is_not_text_has_no_text() -> None:
     assert assistant({"type": "thinking", "thinking": "hm"}).text == ""
 
 
@@ -180,7 +180,7 @@ def test_a_user_message_is_built_by_hand() -> None:
     assert decode_line(msgspec.json.encode(message.raw)) == message
 
 
-def test_a_user_message_knows_where_it_comes_from() -> None:
+def test_a_user_message_has_its_origin() -> None:
     message = read(
         UserMessage,
         type="user",

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from bridle._core.operations import prepare_operation
+from bridle._engine.outgoing.operations import prepare_operation
 from bridle.errors import OptionsError
 from bridle.hooks import Continue, Hook
 from bridle.options import (
@@ -83,7 +83,7 @@ def test_every_option_has_a_line_of_documentation() -> None:
     assert len({(name, row.name) for name, row in option_rows()}) == len(option_rows())
 
 
-def test_replace_changes_a_copy_and_none_takes_back() -> None:
+def test_replace_changes_a_copy_and_none_unsets_an_option() -> None:
     """R086, R088: saying it again replaces it, and no record ever changes."""
     first = CliOptions(model="opus", max_turns=3)
     second = first.replace(model="sonnet")
@@ -126,7 +126,7 @@ def test_a_record_remembers_what_was_said_even_if_it_is_the_default() -> None:
     }
 
 
-def test_an_empty_list_is_said_and_none_is_not() -> None:
+def test_an_empty_list_is_sent_and_none_is_omitted() -> None:
     assert CliOptions(tools=[]).tools == ()
     assert CliOptions(tools=None).tools is None
 
@@ -285,7 +285,7 @@ def test_agents_come_as_a_list_or_by_name(agents: Any) -> None:
     assert CliOptions(agents=agents).agents == (wanted,)
 
 
-def test_an_agent_can_say_all_the_cli_knows() -> None:
+def test_an_agent_can_set_all_fields_of_the_cli() -> None:
     """C42."""
     agent = AgentConfig(
         name="a",
@@ -739,7 +739,7 @@ def test_permissions_are_answered_in_one_place(handler: str, field: str, value: 
     assert handler in caught.value.problem
 
 
-def test_naming_the_pipe_as_the_permission_tool_is_no_contradiction() -> None:
+def test_naming_the_pipe_as_the_permission_tool_is_allowed() -> None:
     check_session(
         CliOptions(permission_prompt_tool_name="stdio", permission_prompts="host"),
         BidirOptions(on_can_use_tool=answer),
@@ -805,7 +805,7 @@ def test_servers_keep_their_order(given: Any) -> None:
     assert BidirOptions().server_names() == ()
 
 
-def test_tool_servers_are_told_from_other_servers() -> None:
+def test_tool_servers_are_distinguished_from_other_servers() -> None:
     first, second = ToolServer([]), ToolServer([])
     bidir = BidirOptions(mcp_servers={"b": first, "raw": answer, "a": second})
     assert list(bidir.tool_servers().items()) == [("b", first), ("a", second)]

@@ -97,7 +97,7 @@ def test_a_context_asks_its_withdrawal(happened: bool) -> None:
     assert withdrawal.timeouts == [2.5, None]
 
 
-def test_raw_and_withdrawal_are_no_part_of_equality_or_repr() -> None:
+def test_equality_and_repr_ignore_raw_and_withdrawal() -> None:
     plain, bound = CanUseToolContext(tool_name="Bash"), CanUseToolContext(tool_name="Bash")
     bind_raw(bound, {"tool_name": "Bash", "new": 1})
     bind_withdrawal(bound, Withdrawn(happened=True))
@@ -170,7 +170,7 @@ RULES_ON_THE_WIRE = [{"toolName": "Bash", "ruleContent": "ls *"}, {"toolName": "
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, PermissionUpdate) else "wire",
 )
-def test_an_update_knows_its_wire_form(update: PermissionUpdate, wire: dict[str, object]) -> None:
+def test_an_update_has_a_wire_form(update: PermissionUpdate, wire: dict[str, object]) -> None:
     assert update.raw == wire
 
 

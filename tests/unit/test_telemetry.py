@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from bridle import OutcomeReason, telemetry
-from bridle._core.actions import CallKind
+from bridle._engine.actions import CallKind
 from bridle.outcomes import Outcome
 from bridle.telemetry import (
     Began,
@@ -29,7 +29,7 @@ RECORDS = [
 ]
 
 
-def test_what_ends_refers_to_what_began_and_knows_how_long_it_took() -> None:
+def test_an_end_refers_to_its_beginning_and_has_a_duration() -> None:
     """R453: two records for what takes time, and the second one has all there is to know."""
     began = TurnBegan(at=2.0, session_id="s", id=7, uuid="u")
     outcome: Outcome = Outcome(reason=OutcomeReason.COMPLETED)

@@ -71,7 +71,7 @@ def test_a_tool_is_still_the_function_it_was() -> None:
     assert repr(add) == "<Tool add>"
 
 
-def test_what_the_decorator_is_told_comes_first() -> None:
+def test_what_the_decorator_gets_comes_first() -> None:
     schema = {"type": "object", "properties": {"x": {"type": "string"}}}
 
     @tool(
@@ -182,7 +182,7 @@ def test_what_makes_no_tool_is_refused(options: dict[str, Any], field: str, prob
     ],
     ids=["number", "class", "classmethod", "partial", "lambda"],
 )
-def test_what_is_no_function_is_refused(function: Any, problem: str) -> None:
+def test_an_object_that_is_not_a_function_is_refused(function: Any, problem: str) -> None:
     with pytest.raises(OptionsError) as refusal:
         tool(function)
     assert refusal.value.problem.startswith(problem)
@@ -268,7 +268,7 @@ def test_a_context_built_by_hand_is_never_cancelled() -> None:
         context.wait_cancelled_sync(0)
 
 
-def test_a_context_learns_its_session_from_whoever_runs_the_call() -> None:
+def test_the_runner_of_a_call_gives_its_context_the_session() -> None:
     context, session = ToolContext(name="add"), object()
     bind_session(context, session)
     assert context.session is session

@@ -13,10 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridle._api import ApiEvent
-from bridle._core.wire import decode_line
-from bridle._raw_line import Sourced
-from bridle._system import SYSTEM_KINDS
+from bridle._engine.wire.codec import decode_line
+from bridle._records.raw_line import Sourced
 from bridle.content import Block, UnknownBlock
 from bridle.controls import (
     Answer,
@@ -40,6 +38,8 @@ from bridle.messages import (
     UnknownSystemMessage,
     UserMessage,
 )
+from bridle.messages._stream_objects import ApiEvent
+from bridle.messages._system import SYSTEM_KINDS
 
 GOLDEN = Path(__file__).parent / "golden"
 RECORDINGS = sorted(GOLDEN.rglob("*.ndjson"))

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 import pytest
 from tests.support.cli import delivered, only
 
-from bridle._core.actions import Action, Finished, TurnEnded, Write
-from bridle._core.config import EngineConfig
-from bridle._core.engine import Engine
-from bridle._core.incoming.approvals import Approval
-from bridle._core.incoming.handling import IncomingConfig
-from bridle._core.incoming.hook_plan import HookPlan
-from bridle._core.state import Lifecycle
-from bridle._core.wire import decode_line
+from bridle._engine.actions import Action, Finished, TurnEnded, Write
+from bridle._engine.config import EngineConfig
+from bridle._engine.engine import Engine
+from bridle._engine.incoming.dispatch import IncomingConfig
+from bridle._engine.incoming.hook_plan import HookPlan
+from bridle._engine.incoming.waiting_call import Approval
+from bridle._engine.state import Lifecycle
+from bridle._engine.wire.codec import decode_line
 from bridle.approvals import PendingApproval
 from bridle.messages import Message
 

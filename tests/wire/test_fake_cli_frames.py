@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -13,9 +14,11 @@ from typing import Any, TypeAlias
 import msgspec
 import pytest
 
-from bridle._core.wire import decode_line
+from bridle._engine.wire.codec import decode_line
 from bridle.messages import MalformedLine
 from bridle.testing.fake_cli import FLAVOURS, FakeCli
+
+OLDER = FLAVOURS[-1]
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -182,6 +185,11 @@ def answer_to(question: Json) -> Json:
     elif asked["input"].get("tool_input", {}).get("command") == "hooked":
         decision = {"hookEventName": "PreToolUse", "permissionDecision": "deny"}
         payload = {"hookSpecificOutput": decision}
+    elif asked["input"].get("tool_input", {}).get("command") == "waiting":
+        # The process that resumes the call asks without the id of a prompt.
+        decided = "defer" if "prompt_id" in asked["input"] else "ask"
+        decision = {"hookEventName": "PreToolUse", "permissionDecision": decided}
+        payload = {"hookSpecificOutput": decision}
     elif asked["input"].get("last_assistant_message") == "stop me":
         active = asked["input"]["stop_hook_active"]
         payload = {} if active else {"decision": "block", "reason": "go on"}
@@ -253,6 +261,33 @@ def hold_conversation(cli: FakeCli, *arguments: str) -> None:
     assert client.leave() == 1
 
 
+def resume_call(flavour: str) -> list[Json]:
+    """A call is deferred by one process, and resumed by the next one."""
+    frames: list[Json] = []
+    hooks = {"PreToolUse": [{"matcher": None, "hookCallbackIds": ["PreToolUse:x"]}]}
+    session_id = "00000000-0000-4000-8000-00000000abcd"
+    with (
+        tempfile.TemporaryDirectory() as config,
+        pytest.MonkeyPatch.context() as patch,
+        FakeCli.auto(flavour=flavour, lifetime=30, transcripts=True) as cli,
+    ):
+        patch.setenv("CLAUDE_CONFIG_DIR", config)
+        client = Client(cli, *ARGUMENTS, f"--session-id={session_id}")
+        client.write(request("initialize", hooks=hooks))
+        client.read_until("control_response/success/initialize")
+        client.write(prompt("BASH waiting", 1))
+        assert client.read_until("result")["stop_reason"] == "tool_deferred"
+        assert client.leave() == 0
+        frames += cli.sent
+        awaits = [] if flavour == OLDER else ["--await-initialize"]
+        client = Client(cli, *ARGUMENTS, f"--resume={session_id}", *awaits)
+        client.write(request("initialize", hooks=hooks))
+        assert client.read_until("result")["result"] == "Bash ran: waiting"
+        assert client.leave() == 0
+        frames += cli.sent
+    return frames
+
+
 @cache
 def fake_frames(flavour: str) -> list[Json]:
     """Everything a fake of that version says in a long conversation and a short script."""
@@ -262,6 +297,7 @@ def fake_frames(flavour: str) -> list[Json]:
         frames += cli.sent
         hold_conversation(cli)
         frames += cli.sent
+    frames += resume_call(flavour)
     script = FakeCli(flavour=flavour, lifetime=30).expect_initialize().expect_user().start_turn()
     script = script.assistant("one").stream("two ", 3).result("three").turn("four")
     script = script.turn("five", tools=[("Bash", {"command": "ls"}, "out")])

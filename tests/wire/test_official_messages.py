@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from claude_agent_sdk._internal.message_parser import parse_message
 
-from bridle._core.wire import decode_line
+from bridle._engine.wire.codec import decode_line
 from bridle.compat.claude_agent_sdk._parsing import parse, parse_alike
 from bridle.messages import Message
 

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridle._core.operations import OPERATIONS
-from bridle._core.wire import decode_reply
-from bridle._raw_line import Sourced
+from bridle._engine.outgoing.operations import OPERATIONS
+from bridle._engine.wire.codec import decode_reply
+from bridle._records.raw_line import Sourced
 from bridle.controls import Reply
 
 RECORDINGS = sorted((Path(__file__).parent / "golden").rglob("control_operations.ndjson"))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bridle._core.agents import AgentBook
-from bridle._core.live_tasks import LiveTasks
-from bridle._core.text_stream import TextStream
-from bridle._core.usage import UsageBook
+from bridle._engine.delivery.text_stream import TextStream
+from bridle._engine.turns.live_tasks import LiveTasks
+from bridle._engine.turns.subagents import AgentBook
+from bridle._engine.turns.usage import UsageBook
 from bridle.messages import Message, MessageStop, ResultMessage, StreamEvent, TaskStartedMessage
 
 GOLDEN = Path(__file__).parent / "golden"

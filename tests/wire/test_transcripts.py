@@ -12,9 +12,9 @@ import pytest
 from tests.support.transcripts import SCENES, TITLE
 
 from bridle import AssistantMessage, UnknownMessage, UserMessage
-from bridle._core.transcripts import Transcript, entries_of_bytes
-from bridle._shell.transcript_files import TranscriptFiles
 from bridle.messages import CompactBoundaryMessage
+from bridle.sessions._transcripts.files import TranscriptFiles
+from bridle.sessions._transcripts.transcript import Transcript, entries_of_bytes
 
 RECORDED = Path(__file__).parent / "transcripts"
 VERSIONS = sorted(path.name for path in RECORDED.iterdir())

@@ -11,7 +11,7 @@ from tests.support.processes import run
 
 import bridle
 from bridle import Session
-from bridle._core.spending import GET_USAGE, USAGE_FIELDS, read_total
+from bridle._engine.turns.cost import GET_USAGE, USAGE_FIELDS, read_total
 from bridle.testing import FakeCli
 from bridle.testing.fake_cli import FLAVOURS
 

@@ -20,8 +20,8 @@ from importlib import import_module
 from io import TextIOWrapper
 from types import MappingProxyType
 
+from bridle.cli._screens.printable import printable
 from bridle.cli.exits import BROKEN_PIPE, ExitCode, exit_code_of
-from bridle.cli.printable import printable
 from bridle.errors import BridleError
 
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -33,7 +33,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "record": ("bridle.cli.record", "Run one prompt and record the session in a file."),
         "replay": ("bridle.cli.replay", "Show a recorded session as text, JSON or a page."),
         "sessions": ("bridle.cli.sessions", "List, show, export and delete stored sessions."),
-        "port": ("bridle.cli.port", "Show the Bridle form beside each use of claude_agent_sdk."),
+        "port": ("bridle.cli.port", "List the uses of claude_agent_sdk with Bridle's names."),
         "work": ("bridle.cli.work", "Work on the runs of a fleet."),
         "runs": ("bridle.cli.runs", "List and show the runs of a fleet, and decide about them."),
     }
@@ -163,8 +163,7 @@ def _versions() -> str:
     import platform
     from importlib.metadata import version
 
-    from bridle._core.versions import Version
-    from bridle._shell.locate import find_cli, version_of
+    from bridle._spi import Version, find_cli, version_of
 
     lines = [f"bridle {version('bridle')} (Python {platform.python_version()})"]
     try:

@@ -16,15 +16,14 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bridle._shell.locate import VARIABLE
-from bridle.cli._demo.stage import AT_ONCE, Pace, PageScreen, Stage
 from bridle.cli._demo.tour import Tour
+from bridle.cli._demo.tour_output import AT_ONCE, Pace, PageScreen, Stage
+from bridle.cli._screens.printable import one_line
+from bridle.cli._screens.screens import Screen
+from bridle.cli._screens.shown import Span
+from bridle.cli._screens.user_terminal import Terminal, is_attended
 from bridle.cli.doctor import credentials
 from bridle.cli.exits import ExitCode
-from bridle.cli.printable import one_line
-from bridle.cli.screens import Screen
-from bridle.cli.shown import Span
-from bridle.cli.terminal import Terminal, is_attended
 from bridle.testing import ScriptFailure, forbid_real_api
 
 _EPILOG = """\
@@ -39,7 +38,7 @@ _TIMEOUT = 150.0
 # The variables that a program needs to be found, to run and to write to a terminal.
 _KEPT = {
     "COLORTERM", "COLUMNS", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LINES", "NO_COLOR", "PATH",
-    "TERM", "TMPDIR", VARIABLE,
+    "TERM", "TMPDIR", "BRIDLE_CLI",
 }  # fmt: skip
 
 
@@ -116,7 +115,7 @@ def _screen() -> Screen:
     if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown", ""):
         return PageScreen()
     try:
-        from bridle.cli.live import LiveScreen
+        from bridle.cli._screens.live import LiveScreen
     except ImportError:
         return PageScreen()
     return LiveScreen(Terminal() if is_attended() else None)

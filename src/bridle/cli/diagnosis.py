@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
-from bridle._core.versions import MINIMUM, TESTED, Version
-from bridle._shell.locate import Failed, TimedOut, Unreadable, VersionAnswer
-from bridle._shell.verifications import Verification
-from bridle.cli.shown import counted, dollars, joined, seconds
+from bridle._process.locate import Failed, TimedOut, Unreadable, VersionAnswer
+from bridle._spi import MINIMUM, TESTED, Version
+from bridle.cli._screens.shown import counted, dollars, joined, seconds
 from bridle.errors import (
     BridleError,
     CliExitedDuringInit,
@@ -27,6 +26,9 @@ from bridle.errors import (
 )
 from bridle.options import Limits, SdkOptions
 from bridle.outcomes import OutcomeReason
+
+if TYPE_CHECKING:
+    from bridle.testing.verifications import Verification  # loads the test kit
 
 
 class Problem(IntEnum):

@@ -19,25 +19,14 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version as version_of_package
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from bridle import Session, run
-from bridle._core.precedence import ResolvedOptions
-from bridle._core.versions import MINIMUM, Version
-from bridle._fields import is_mapping
-from bridle._redaction import Redactor, secret_variables
-from bridle._shell.config_directory import config_directory
-from bridle._shell.known_secrets import clean_answer
-from bridle._shell.locate import (
-    VARIABLE,
-    Candidate,
-    candidates,
-    find_cli,
-    version_of,
-)
-from bridle._shell.verifications import stored_verification
+from bridle import ResolvedOptions, Session, run
+from bridle._observe.known_secrets import clean_answer
+from bridle._spi import MINIMUM, Version, candidates, config_directory, find_cli, version_of
+from bridle.cli._screens.printable import printable
 from bridle.cli.diagnosis import (
     Answer,
     Directory,
@@ -52,9 +41,9 @@ from bridle.cli.diagnosis import (
     verdict,
 )
 from bridle.cli.exits import ExitCode
-from bridle.cli.printable import printable
 from bridle.cli.settling import settle
 from bridle.errors import BridleError, OptionsError
+from bridle.errors._redaction import Redactor, secret_variables
 from bridle.messages import AssistantMessage
 from bridle.options import CliOptions, Limits, SdkOptions
 
@@ -119,7 +108,7 @@ def main(options: argparse.Namespace) -> int:
         "cwd": options.cwd,
         "permission_mode": options.permission_mode,
     }
-    places = [_place(candidate) for candidate in candidates()]
+    places = [Place(one.path, one.origin, one.is_usable) for one in candidates()]
     try:
         cli = CliOptions(**{name: value for name, value in named.items() if value is not None})
         sdk = SdkOptions() if options.config is None else SdkOptions(config_file=options.config)
@@ -147,14 +136,16 @@ async def _facts(
     *,
     is_live: bool,
 ) -> Facts:
+    from bridle.testing.verifications import stored_verification  # loads the test kit
+
     environ = {**os.environ, **(settled.cli.env or {})}
     named_by = None
     if settled.cli.cli_path is not None:
         named_by = {"argument": "--cli", "config": "the configuration file"}.get(
-            settled.origin["cli.cli_path"], VARIABLE
+            settled.origin["cli.cli_path"], "BRIDLE_CLI"
         )
-    elif os.environ.get(VARIABLE):
-        named_by = VARIABLE
+    elif os.environ.get("BRIDLE_CLI"):
+        named_by = "BRIDLE_CLI"
     path = _find(settled.cli)
     version = None
     handshake: Handshake | BridleError | None = None
@@ -197,10 +188,6 @@ def _find(cli: CliOptions) -> str | BridleError:
         return find_cli(None if cli.cli_path is None else os.fspath(cli.cli_path))
     except BridleError as error:
         return error
-
-
-def _place(candidate: Candidate) -> Place:
-    return Place(candidate.path, candidate.origin, candidate.is_usable)
 
 
 async def _handshake(
@@ -309,16 +296,21 @@ def _settings(
 def _mode(written: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:
     """Return the permission mode that the settings files set."""
     permissions = (settings.get("permissions") for _, settings in written)
-    modes = (one.get("defaultMode") for one in permissions if is_mapping(one))
+    modes = (_members(one).get("defaultMode") for one in permissions)
     return next((mode for mode in modes if isinstance(mode, str)), None)
+
+
+def _members(value: object) -> Mapping[str, object]:
+    """Return a value if it is an object of JSON, else an empty one."""
+    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
 
 
 def _helpers(written: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
     """Yield a sentence about each credential that settings name, without its value."""
     for path, settings in written:
-        env = settings.get("env")
+        env = _members(settings.get("env"))
         names = [name for name in _HELPERS if settings.get(name)]
-        names += [name for name in _CREDENTIALS if is_mapping(env) and env.get(name)]
+        names += [name for name in _CREDENTIALS if env.get(name)]
         yield from (f"{path} has {name}" for name in names)
 
 

@@ -16,17 +16,16 @@ from typing import Any
 import msgspec
 
 from bridle import Session
-from bridle._doors.run import Run
-from bridle._shell.preflight import settle_options
-from bridle.cli.endings import ending, summary
+from bridle._spi import Run, settle_options
+from bridle.cli._asking.gatekeeper import Gatekeeper, Otherwise
+from bridle.cli._policy.policy import Policy
+from bridle.cli._screens.endings import ending, summary
+from bridle.cli._screens.printable import one_line
+from bridle.cli._screens.screens import Screen
+from bridle.cli._screens.shown import Note, Span
+from bridle.cli._screens.user_terminal import Terminal
+from bridle.cli._screens.view import View
 from bridle.cli.exits import exit_code_for
-from bridle.cli.gatekeeper import Gatekeeper, Otherwise
-from bridle.cli.policy import Policy
-from bridle.cli.printable import one_line
-from bridle.cli.screens import Screen
-from bridle.cli.shown import Note, Span
-from bridle.cli.terminal import Terminal
-from bridle.cli.view import View
 from bridle.errors import BridleError, OptionsError, UnsupportedCliVersionError
 from bridle.events import SessionEvent
 from bridle.messages import Message, StreamEvent

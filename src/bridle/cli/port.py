@@ -1,4 +1,4 @@
-"""``bridle port``: show the native form beside each use of the official SDK."""
+"""``bridle port``: list the uses of the official SDK, each with the native name."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from bridle.cli._port.report import report
 from bridle.cli._port.uses import Use, uses
+from bridle.cli._screens.printable import printable
 from bridle.cli.exits import ExitCode
-from bridle.cli.printable import printable
 from bridle.errors import OptionsError
 
 _EPILOG = """\
@@ -31,7 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the report. A file that cannot be read is named at its end."""
+    """Print the list. A file that cannot be read is named at its end."""
     found: list[tuple[str, list[Use]]] = []
     problems: list[str] = []
     for path in _programs(options.files):

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator
 
 from bridle.cli import run
+from bridle.cli._screens.printable import one_line
+from bridle.cli._screens.shown import counted, joined
 from bridle.cli.exits import ExitCode
-from bridle.cli.printable import one_line
-from bridle.cli.shown import counted, joined
 from bridle.errors import OptionsError
 from bridle.testing.recording import Recorder
 

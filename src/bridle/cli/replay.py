@@ -12,15 +12,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from bridle._core import actions as act
-from bridle._shell.preflight import unreadable
-from bridle.cli._timeline.frames import part, said
-from bridle.cli.damage import damage
-from bridle.cli.endings import ending, summary
-from bridle.cli.printable import one_line, printable_json
-from bridle.cli.screens import text_of
-from bridle.cli.shown import Note, Shown, Span, counted, joined, seconds
-from bridle.cli.view import View
+from bridle._spi import actions as act
+from bridle.cli._screens.endings import ending, summary
+from bridle.cli._screens.printable import one_line, printable_json
+from bridle.cli._screens.screens import text_of
+from bridle.cli._screens.shown import Note, Shown, Span, counted, joined, seconds
+from bridle.cli._screens.view import View
+from bridle.cli._timeline.damage import damage
+from bridle.cli._timeline.frame_summaries import part, said
 from bridle.errors import OptionsError
 from bridle.outcomes import Outcome
 from bridle.testing.recording import Entry, Recording, RecordingError, open_private, read_recording
@@ -106,7 +105,10 @@ def _read(path: str) -> Recording:
             raise
         # The general advice describes the format of a recording, which does not help here.
         fix = "Name a file that `bridle record` wrote."
-        raise unreadable("FILE", path, error.__cause__, fix=fix) from None
+        cause = error.__cause__
+        is_file = not isinstance(cause, FileNotFoundError | NotADirectoryError | IsADirectoryError)
+        why = f"cannot be read: {cause.strerror}" if is_file else "is not a file"
+        raise OptionsError("FILE", f"names {path}, which {why}", fix=fix) from None
 
 
 # ---------------------------------------------------------------- replaying
@@ -216,8 +218,8 @@ def _printed(data: bytes) -> str:
 
 
 def _write_page(recording: Recording, source: str, target: str, *, overwrite: bool) -> None:
-    from bridle.cli._timeline.model import timeline
     from bridle.cli._timeline.page import page
+    from bridle.cli._timeline.timeline import timeline
 
     if os.path.exists(target) and os.path.samefile(source, target):
         problem = f"names {target}, which is the recording"

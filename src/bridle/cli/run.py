@@ -11,16 +11,16 @@ from typing import Any, get_args
 
 import msgspec
 
-from bridle._shell.locate import find_cli, version_of
+from bridle._spi import find_cli, version_of
 from bridle.cli import exits
+from bridle.cli._asking.gatekeeper import Otherwise
+from bridle.cli._policy.path_patterns import Place
+from bridle.cli._policy.policy import Policy, parse_policy
+from bridle.cli._screens.endings import failure
+from bridle.cli._screens.screens import JsonScreen, PlainScreen, Screen
+from bridle.cli._screens.user_terminal import Terminal, is_attended
 from bridle.cli.drive import Drive, Job
-from bridle.cli.endings import failure
-from bridle.cli.gatekeeper import Otherwise
-from bridle.cli.path_patterns import Place
-from bridle.cli.policy import Policy, parse_policy
-from bridle.cli.screens import JsonScreen, PlainScreen, Screen
 from bridle.cli.settling import settle
-from bridle.cli.terminal import Terminal, is_attended
 from bridle.errors import BridleError, CliExitedDuringInit, OptionsError, StartError
 from bridle.options import CliOptions, Limits, PermissionMode, SdkOptions
 
@@ -291,7 +291,7 @@ def _screen(options: argparse.Namespace, terminal: Terminal | None) -> Screen:
     if options.quiet or is_dumb or not sys.stdout.isatty():
         return PlainScreen(terminal, quiet=options.quiet)
     try:
-        from bridle.cli.live import LiveScreen
+        from bridle.cli._screens.live import LiveScreen
     except ImportError:
         print(_TUI, file=sys.stderr)
         return PlainScreen(terminal)

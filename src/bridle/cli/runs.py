@@ -10,14 +10,14 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from bridle._core.transcript_summaries import bare_info
+from bridle._spi import bare_info, is_uuid
+from bridle.cli._screens.printable import one_line, printable
 from bridle.cli.exits import ExitCode
 from bridle.cli.fleets import fleet_arguments, named_fleet
-from bridle.cli.printable import one_line, printable
 from bridle.cli.sessions import conversation, print_json, print_shown
 from bridle.errors import OptionsError, SessionNotFoundError, UsageError
 from bridle.permissions import Allow, Deny, Edit, PermissionResult
@@ -32,11 +32,12 @@ _EPILOG = """\
   bridle runs --status failed --live              the failed ones, again every second
   bridle runs show 1f0c9a2e                       the conversation, the cost, where it ran
   bridle runs approve 1f0c9a2e                    show the call that waits, ask, let it run
-  bridle runs approve 1f0c9a2e --call toolu_01    let it run if this call waits, without asking
-  bridle runs approve 1f0c9a2e --deny "not now"   deny the call
+  bridle runs approve 1f0c9a2e --call toolu_01    the same, but only if this is the call that waits
+  bridle runs approve 1f0c9a2e --deny "not now"   show the call, ask, deny it
   bridle runs cancel 1f0c9a2e                     cancel the run
 
-RUN is an id, the start of an id, or a key.
+RUN is an id, the start of an id, or a key. Runs of several tenants can have the same key: then
+--tenant is needed. Without a terminal nobody can be asked: then `approve` needs --call.
 """
 
 _ACTIONS = ("list", "show", "approve", "cancel")
@@ -50,7 +51,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     fleet_arguments(parser)
     parser.add_argument("--status", help="list: only runs with this status, such as failed.")
-    parser.add_argument("--tenant", help="list: only runs of this tenant.")
+    parser.add_argument("--tenant", help="Only runs of this tenant.")
     parser.add_argument(
         "--limit", type=int, default=20, metavar="N", help="list: how many runs. Default: 20."
     )
@@ -59,8 +60,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--call",
         metavar="ID",
-        help="With approve: the call that the decision is about, as `show` names it. Another one "
-        "is not decided.",
+        help="With approve: the call that the decision is about, as `show` names it. If another "
+        "one waits, nothing is decided.",
     )
     parser.add_argument(
         "--deny",
@@ -104,14 +105,23 @@ def main(options: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-async def _find(fleet: Fleet, word: str) -> Run:
+async def _find(fleet: Fleet, word: str, tenant: str | None) -> Run:
     """Return the run that a word names: by its id, the start of its id, or its key."""
-    async for run in fleet.runs(key=word):
-        return run
-    found = [run async for run in fleet.runs() if len(word) >= 4 and run.id.startswith(word)]
+    from bridle.fleet._fleet import runs_from
+
+    fix = "Use a whole id, or --tenant with a key. `bridle runs` lists the ids."
+    is_whole = is_uuid(word)
+    found = await runs_from(fleet, word) if is_whole else []
+    if not found:
+        found = [run async for run in fleet.runs(key=word, tenant=tenant)]
+    if not found and not is_whole and len(word) >= 4:
+        found = await runs_from(fleet, word)
+    found = [run for run in found if run.listed and tenant in (None, run.listed.tenant)]
     if len(found) != 1:
         problem = f"{word!r:.80} names {'several runs' if found else 'no run'}"
-        raise OptionsError("RUN", problem, fix="Use a whole id. `bridle runs` lists the ids.")
+        if tenant is not None:
+            problem += f" of the tenant {tenant!r:.80}"
+        raise OptionsError("RUN", problem, fix=fix)
     return found[0]
 
 
@@ -166,7 +176,7 @@ def _text(info: RunInfo) -> str:
 
 
 async def _show(fleet: Fleet, options: argparse.Namespace, word: str) -> None:
-    run = await _find(fleet, word)
+    run = await _find(fleet, word, options.tenant)
     info = await run.info()
     if options.json:
         print_json(msgspec.json.encode(info))
@@ -213,19 +223,12 @@ def _delay(info: RunInfo) -> str | None:
 
 
 async def _approve(fleet: Fleet, options: argparse.Namespace, word: str) -> None:
-    decision: PermissionResult = Allow()
-    if options.deny is not None:
-        decision = Deny(options.deny)
-    elif options.input is not None:
-        try:
-            decision = Edit(json.loads(options.input))
-        except ValueError as error:
-            raise OptionsError("--input", f"is not JSON: {error}") from None
-    if options.call is None and options.deny is None and not sys.stdin.isatty():
+    decision = _decision(options)
+    if options.call is None and not sys.stdin.isatty():
         problem = "is needed where no person can be asked: another call may wait by now"
         fix = "Pass the id of the call, as `bridle runs show` prints it."
         raise OptionsError("--call", problem, fix=fix)
-    run = await _find(fleet, word)
+    run = await _find(fleet, word, options.tenant)
     info = await run.info()
     pending = info.pending
     if pending is None:
@@ -236,16 +239,39 @@ async def _approve(fleet: Fleet, options: argparse.Namespace, word: str) -> None
         raise UsageError(what, fix="Look at that call with `bridle runs show`.")
     # All of it: the end of a long input matters as much as its beginning.
     print(printable(f"{pending.tool_name} {json.dumps(pending.tool_input, ensure_ascii=False)}"))
-    if options.call is None and sys.stdin.isatty():
-        verb = "Deny" if isinstance(decision, Deny) else "Allow"
-        if input(f"{verb} this call? [y/N] ").strip().lower() not in ("y", "yes"):
-            print("Nothing was decided.")
-            return
+    if isinstance(decision, Edit):
+        edited = json.dumps(decision.new_input, ensure_ascii=False)
+        print(printable(f"It will run with this input instead: {edited}"))
+    if sys.stdin.isatty() and not _is_sure("Deny" if isinstance(decision, Deny) else "Allow"):
+        print("Nothing was decided.")
+        return
     await run.approve(decision, pending=pending)
     print(f"{run.id} is in the queue again.")
 
 
+def _decision(options: argparse.Namespace) -> PermissionResult:
+    if options.input is None:
+        return Allow() if options.deny is None else Deny(options.deny)
+    if options.deny is not None:
+        problem = "cannot be used with --deny: a call that is denied does not run"
+        raise OptionsError("--input", problem, fix="Use one of them.")
+    try:
+        new_input: object = json.loads(options.input)
+    except ValueError as error:
+        raise OptionsError("--input", f"is not JSON: {error}") from None
+    if not isinstance(new_input, dict):
+        raise OptionsError("--input", f"must be a JSON object, got {options.input!r:.80}")
+    return Edit(cast("dict[str, Any]", new_input))
+
+
+def _is_sure(verb: str) -> bool:
+    try:
+        return input(f"{verb} this call? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
 async def _cancel(fleet: Fleet, options: argparse.Namespace, word: str) -> None:
-    run = await _find(fleet, word)
+    run = await _find(fleet, word, options.tenant)
     await run.cancel()
     print(f"{run.id} is {await run.status()}.")

@@ -12,21 +12,25 @@ from pathlib import Path
 import msgspec
 
 from bridle import sync
-from bridle._core.transcript_export import FORMATS, exported
-from bridle._core.transcript_summaries import bare_info, seconds_of
-from bridle._core.transcript_texts import as_typed, is_prompt, output_of
-from bridle._core.transcripts import Transcript
-from bridle._option_checks import is_uuid
-from bridle._shell.config_directory import config_directory
-from bridle._shell.transcript_files import write_private
+from bridle._spi import (
+    as_typed,
+    bare_info,
+    config_directory,
+    is_prompt,
+    is_uuid,
+    output_of,
+    seconds_of,
+)
+from bridle.cli._screens.printable import one_line, printable, printable_json
+from bridle.cli._screens.screens import text_of
+from bridle.cli._screens.shown import Note, Said, Shown, Span, counted, joined
+from bridle.cli._screens.view import View
 from bridle.cli.exits import ExitCode
-from bridle.cli.printable import one_line, printable, printable_json
-from bridle.cli.screens import text_of
-from bridle.cli.shown import Note, Said, Shown, Span, counted, joined
-from bridle.cli.view import View
 from bridle.errors import OptionsError, SessionNotFoundError
 from bridle.messages import AssistantMessage, Message, UserMessage
-from bridle.sessions import SessionInfo
+from bridle.sessions import SessionInfo, Transcript
+from bridle.sessions._transcripts.export import FORMATS, exported
+from bridle.sessions._transcripts.files import write_private
 
 _EPILOG = """\
   bridle sessions list                              the last 20 sessions of all directories
@@ -351,7 +355,7 @@ def print_shown(shown: Iterable[Shown]) -> None:
     """Print lines to stdout, with styles if it is a terminal and rich is installed."""
     if sys.stdout.isatty():
         try:
-            from bridle.cli.live import LiveScreen
+            from bridle.cli._screens.live import LiveScreen
         except ImportError:
             pass
         else:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from bridle._core.precedence import ResolvedOptions
-from bridle._shell.preflight import settle_options
+from bridle import ResolvedOptions
+from bridle._spi import settle_options
 from bridle.errors import OptionsError
 from bridle.options import CliOptions, SdkOptions
 

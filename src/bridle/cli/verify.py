@@ -16,11 +16,11 @@ from types import FrameType
 
 import msgspec
 
-from bridle._shell.verifications import Promise, Verification
+from bridle.cli._screens.printable import printable, printable_json
 from bridle.cli.exits import ExitCode
-from bridle.cli.printable import printable, printable_json
-from bridle.testing._verify.runner import Progress, run_and_store
-from bridle.testing._verify.table import page
+from bridle.testing._verify._running.promise_table import page
+from bridle.testing._verify._running.runner import Progress, run_and_store
+from bridle.testing.verifications import Promise, Verification
 
 UNSUPPORTED = 3
 """The exit code if no promise is broken, but the CLI is too old for some."""

@@ -3,10 +3,10 @@
 Needs ``pip install 'bridle[fleet]'``. The work is in a queue in SQLite or PostgreSQL, on DBOS.
 """
 
-from bridle._core.fleet_runs import RunStatus
 from bridle.fleet._costs import TenantLimits
+from bridle.fleet._decisions import RunStatus
 from bridle.fleet._fleet import Fleet, Prepare
-from bridle.fleet._runs import Run, RunChanged, RunEnded, RunEvent, RunInfo, RunMessage
+from bridle.fleet._fleet_run import Run, RunChanged, RunEnded, RunEvent, RunInfo, RunMessage
 
 __all__ = [
     "Fleet",

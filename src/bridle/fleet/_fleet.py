@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import inspect
 import os
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 from uuid import uuid4
@@ -16,31 +14,48 @@ from uuid import uuid4
 import msgspec
 from msgspec import structs
 
-from bridle._core.fleet_runs import RunStatus, Segment, run_id_of_key, segment_id
-from bridle._core.journal import content_of
-from bridle._doors.session_start import check_prompt
-from bridle._fields import integer
-from bridle._stores.drivers import load_driver
+from bridle._observe.user_values import as_json
+from bridle._session.session_start import check_prompt
+from bridle._spi import load_driver
 from bridle.agent import Agent, plan_of
 from bridle.content import Content
-from bridle.errors import OptionsError, UsageError
-from bridle.fleet._claims import submission_time
+from bridle.errors import OptionsError
 from bridle.fleet._costs import TenantLimits
-from bridle.fleet._dbos import Queue, Row
+from bridle.fleet._decisions import (
+    RunStatus,
+    Segment,
+    different_settings,
+    ids_of_key,
+    segment_id,
+)
+from bridle.fleet._fleet_run import Run, RunInfo, info_of, read_head
 from bridle.fleet._locks import FileLock, PostgresLock, WorkerLock
-from bridle.fleet._runs import Run, RunInfo, info_of
+from bridle.fleet._queue.claims import submission_time
+from bridle.fleet._queue.dbos_queue import Queue
+from bridle.fleet._queue.rows import Row
 from bridle.fleet._store import FleetStore
-from bridle.fleet._verified import verified_cli
 from bridle.fleet._waiting import in_thread
 from bridle.fleet._worker import Worker, WorkPlan
 from bridle.options import Retry
 from bridle.sessions import PostgresStore, SessionStore, SqliteStore
+from bridle.sessions._journal import content_of
+from bridle.tools._signatures import dump
 
 _PRIORITIES = range(-1000, 1001)
 _LONGEST_DELAY = 1e10
 """Seconds: some 300 years."""
 
-_at_once = integer(1)
+_LONGEST_NAME = 255
+"""Characters of a tenant, and of the name of a schedule. PostgreSQL indexes at most 2,704 bytes."""
+
+
+def _check_count(field: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        problem = f"must be an integer, got {type(value).__name__}"
+        raise OptionsError(field, problem, fix="Pass an integer.")
+    if value < 1:
+        raise OptionsError(field, f"is {value}", fix="Use 1 or more.")
+
 
 Prepare = Callable[[RunInfo], str | os.PathLike[str] | Awaitable[Any] | None]
 """Returns the working directory of a run. May be ``async def``."""
@@ -96,12 +111,12 @@ class Fleet:
             problem = f"must be a word of letters, digits and _, got {name!r:.80}"
             raise OptionsError("name", problem)
         if at_once is not None:
-            _at_once("at_once", at_once)
+            _check_count("at_once", at_once)
         self.name = name
         self.agent = agent
         url, store, self._lock = _place(database)
-        self._store = FleetStore(store)
         self._queue = Queue(url, name)
+        self._store = FleetStore(store, self._queue.file)
         self._at_once = at_once
         self._tenants = _checked_limits(tenants)
         self._retry = retry
@@ -133,33 +148,50 @@ class Fleet:
 
         Args:
             prompt: text, or a list of content blocks.
-            key: names the run. If there is a run with this key, it is returned, and the other
-                arguments are ignored.
-            tenant: for whom the run is. See `TenantLimits`.
+            key: names the run among those of its tenant. If the tenant has a run with this key,
+                that run is returned. The other arguments must be the same as then.
+            tenant: for whom the run is, in at most 255 characters. See `TenantLimits`.
             priority: from -1000 to 1000. Runs with a higher priority start first, and of runs with
                 the same priority the one that was submitted first. Runs of a tenant that has
                 reached ``TenantLimits.at_once`` are skipped.
-            delay: seconds before the run goes into the queue.
+            delay: seconds before the run goes into the queue, from 0.
             at: when the run goes into the queue, instead of ``delay``. Must have a time zone.
             metadata: a JSON object for `RunInfo.metadata`, for example for ``prepare``.
 
         Raises:
-            OptionsError: an argument is invalid. Nothing was submitted.
+            OptionsError: an argument is invalid, or the key names a run with other arguments.
+                Nothing was submitted.
             StoreError: the database failed. Submit again: with a key there will be one run.
         """
-        segment = self._segment(prompt, key, tenant, priority, metadata)
+        start = self._start(delay, at)
+        segment = self._segment(prompt, key, tenant, priority, metadata, start)
+        if key is None:
+            await in_thread(self._queue.insert, segment)
+            return self.run(segment.run_id)
+        ids = ids_of_key(self.name, key, tenant)
+        run_id, found = await in_thread(self._queue.submit, segment, ids)
+        if found is not None and (names := different_settings(found, segment)):
+            owner = f"of the tenant {tenant!r:.80}" if tenant else "without a tenant"
+            problem = f"{key!r:.80} names a run {owner} that has another {' and '.join(names)}"
+            fix = f"Use another key. The run with this one is {run_id}."
+            raise OptionsError("key", problem, fix=fix)
+        return self.run(run_id)
+
+    @staticmethod
+    def _start(delay: float | None, at: datetime | None) -> dict[str, float]:
+        """Return when a run goes into the queue, as `Segment.start` has it."""
         if at is not None:
             is_time = isinstance(cast("object", at), datetime) and at.tzinfo is not None
             if delay is not None or not is_time:
                 problem = "must be a time with a time zone, without a delay beside it"
                 raise OptionsError("at", problem, fix="Use datetime.now(UTC) + timedelta(...).")
-            delay = at.timestamp() - time.time()
-        if delay is not None and not (
-            isinstance(cast("object", delay), int | float) and delay < _LONGEST_DELAY
-        ):
-            raise OptionsError("delay", f"must be a number of seconds, got {delay!r:.80}")
-        await in_thread(self._queue.add, segment, delay)
-        return self.run(segment.run_id)
+            return {"at": max(at.timestamp(), 0.0)}
+        if delay is None:
+            return {}
+        is_number = isinstance(cast("object", delay), int | float) and not isinstance(delay, bool)
+        if not is_number or not 0 <= delay < _LONGEST_DELAY:
+            raise OptionsError("delay", f"must be seconds, from 0 to 1e10, got {delay!r:.80}")
+        return {"delay": float(delay)} if delay else {}
 
     def _segment(
         self,
@@ -168,28 +200,30 @@ class Fleet:
         tenant: str | None,
         priority: int,
         metadata: Mapping[str, Any] | None,
+        start: dict[str, float] | None = None,
     ) -> Segment:
         check_prompt(prompt)
-        for option, value in (("key", key), ("tenant", tenant)):
-            if value is not None and not _is_text(value):
-                raise OptionsError(option, f"must be a text, got {value!r:.80}")
-        if isinstance(priority, bool) or priority not in _PRIORITIES:
-            raise OptionsError("priority", f"must be from -1000 to 1000, got {priority!r:.80}")
-        try:
-            kept: Any = msgspec.json.decode(msgspec.json.encode(metadata or {}))
-        except (TypeError, ValueError, OverflowError) as error:
-            raise OptionsError("metadata", f"cannot be stored as JSON: {error}") from None
-        if not isinstance(kept, dict):
+        _check_texts(key=key, tenant=tenant)
+        _check_length(tenant=tenant)
+        is_integer = isinstance(cast("object", priority), int) and not isinstance(priority, bool)
+        if not is_integer or priority not in _PRIORITIES:
+            problem = f"must be an integer from -1000 to 1000, got {priority!r:.80}"
+            raise OptionsError("priority", problem)
+        if not isinstance(cast("object", metadata), Mapping | None):
             raise OptionsError("metadata", f"must be a dict, got {type(metadata).__name__}")
+        kept = _stored("metadata", metadata or {})
+        if not isinstance(prompt, str):
+            _stored("prompt", prompt)
         return Segment(
-            run_id=str(uuid4()) if key is None else run_id_of_key(self.name, key),
+            run_id=str(uuid4()),
             session_id=str(uuid4()),
             prompt=content_of(prompt),
             key=key,
             tenant=tenant,
-            priority=priority,
+            priority=int(priority),
             metadata=cast("dict[str, Any]", kept),
             submitted_at=submission_time(),
+            start=start,
         )
 
     async def schedule(
@@ -203,12 +237,12 @@ class Fleet:
         timezone: str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Submit a prompt again and again. A schedule with the same name is replaced.
+        """Submit a prompt again and again. A schedule of the tenant with the same name is replaced.
 
         Workers must run at that time. A run has the key ``<name>@<time>``, so it is added once.
 
         Args:
-            name: the name of the schedule.
+            name: names the schedule among those of its tenant, in at most 255 characters.
             cron: when, such as ``"0 3 * * *"``. Six fields begin with seconds.
             prompt: as for `submit`, here and below.
             timezone: such as ``"Europe/Berlin"``. None is UTC.
@@ -217,13 +251,20 @@ class Fleet:
             OptionsError: an argument is invalid.
             StoreError: the database failed.
         """
+        _check_texts(name=name, tenant=tenant)
+        _check_length(name=name)
         segment = self._segment(prompt, name, tenant, priority, metadata)
-        text = msgspec.json.encode(segment).decode()
-        await in_thread(self._queue.schedule, name, cron, text, timezone)
+        await in_thread(self._queue.schedule, name, cron, segment, timezone)
 
-    async def unschedule(self, name: str) -> None:
-        """Delete a schedule. Its runs stay."""
-        await in_thread(self._queue.unschedule, name)
+    async def unschedule(self, name: str, *, tenant: str | None = None) -> None:
+        """Delete a schedule of a tenant, or the one without a tenant. Its runs stay.
+
+        Raises:
+            OptionsError: the name or the tenant is not a text.
+            StoreError: the database failed.
+        """
+        _check_texts(name=name, tenant=tenant)
+        await in_thread(self._queue.unschedule, name, tenant)
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -241,10 +282,13 @@ class Fleet:
     ) -> AsyncIterator[Run]:
         """Iterate over runs, the newest first. ``run.listed`` has what was read.
 
+        Of a prompt of more than 10,000 characters, ``listed.prompt`` has the beginning: see
+        `RunInfo.is_cut`.
+
         Args:
             status: such as ``"failed"``. None for all.
             tenant: only the runs of this tenant.
-            key: only the run with this key.
+            key: only the runs with this key: one of each tenant.
             limit: how many runs at most, from 1.
 
         Raises:
@@ -253,7 +297,7 @@ class Fleet:
         """
         chosen = None if status is None else _status(status)
         if limit is not None:
-            integer(1)("limit", limit)
+            _check_count("limit", limit)
         count = 0
         async for info in self._infos(chosen, tenant, key, limit):
             if limit is not None and count >= limit:
@@ -269,14 +313,15 @@ class Fleet:
     ) -> AsyncIterator[RunInfo]:
         """Iterate over runs that may be wanted, the newest first."""
         if key is not None:
-            with contextlib.suppress(UsageError):  # there is none
-                yield await self.run(run_id_of_key(self.name, key)).info()
+            for run in await self._runs_with(key, tenant):
+                yield run
             return
         wanted: dict[str, Any] = {} if tenant is None else {"tenant": tenant}
         lists = [
-            self._segments(statuses, wanted | ({} if state is None else {"state": state}), limit)
-            for statuses, state in _FILTERS[chosen]
+            self._segments(statuses, wanted | attributes, limit)
+            for statuses, attributes in _FILTERS[chosen]
         ]
+        seen: set[str] = set()
         # Of each list, the next run.
         heads = [await anext(one, None) for one in lists]
         while any(heads):
@@ -284,8 +329,20 @@ class Fleet:
                 ((place, one) for place, one in enumerate(heads) if one is not None),
                 key=lambda item: item[1][0].created_at,
             )
-            yield info_of(*newest)
+            info = info_of(*newest)
+            if info.id not in seen:
+                seen.add(info.id)
+                yield info
             heads[place] = await anext(lists[place], None)
+
+    async def _runs_with(self, key: str, tenant: str | None) -> list[RunInfo]:
+        """Return the runs that have a key, of one tenant or of all, the newest first."""
+        if tenant is None:
+            ids = await in_thread(self._queue.ids_with, key)
+        else:
+            ids = [*await in_thread(self._queue.states, ids_of_key(self.name, key, tenant))]
+        found = [await read_head(self._queue, one) for one in ids]
+        return sorted(found, key=lambda info: info.submitted_at, reverse=True)
 
     async def _segments(
         self, statuses: str | list[str] | None, attributes: dict[str, Any], limit: int | None
@@ -315,7 +372,8 @@ class Fleet:
         known = {row.id: row for row in rows}
         missing = [one for one in (*followed, *later) if one not in known]
         for start in range(0, len(missing), 500):
-            known |= await in_thread(self._queue.rows, missing[start : start + 500])
+            read = functools.partial(self._queue.rows, missing[start : start + 500], heads=True)
+            known |= await in_thread(read)
         last: list[tuple[Row, Row]] = []
         for row in rows:
             segment = row.segment
@@ -347,10 +405,12 @@ class Fleet:
 
         Cancellation: kills the CLIs and hands the runs over.
         """
-        _at_once("at_once", at_once)
+        _check_count("at_once", at_once)
         plan = plan_of(self.agent)
         options = structs.replace(plan.options, sdk=plan.options.sdk.replace(store=self._store))
         if self._verified:
+            from bridle.fleet._verified import verified_cli  # loads the test kit
+
             path = await verified_cli(options.cli)
             options = structs.replace(options, cli=options.cli.replace(cli_path=path))
         working = WorkPlan(
@@ -376,7 +436,7 @@ class Fleet:
 
     async def aclose(self) -> None:
         """Close the connections. The fleet stays usable: the next call connects again."""
-        await in_thread(self._queue.close)
+        await in_thread(functools.partial(self._queue.close, forget=True))
         await self._store.aclose()
 
     async def __aenter__(self) -> Fleet:
@@ -386,23 +446,90 @@ class Fleet:
         await self.aclose()
 
 
+async def runs_from(fleet: Fleet, start: str) -> list[Run]:
+    """Return the runs whose ids begin with a text, for the command line.
+
+    Raises:
+        StoreError: the database failed.
+    """
+    queue = fleet._queue  # pyright: ignore[reportPrivateUsage]  # the class is above
+    runs = [fleet.run(one) for one in await in_thread(queue.ids_from, start)]
+    for run in runs:
+        run.listed = await read_head(queue, run.id)
+    return runs
+
+
 _PAGE = 200
 """How many runs are read at a time."""
 
-_FILTERS: dict[RunStatus | None, list[tuple[str | list[str] | None, str | None]]] = {
-    None: [(None, None)],
-    RunStatus.QUEUED: [("ENQUEUED", None)],
-    RunStatus.DELAYED: [("DELAYED", None)],
-    RunStatus.RUNNING: [("PENDING", None)],
-    RunStatus.WAITING: [("SUCCESS", "waiting")],
-    RunStatus.COMPLETED: [("SUCCESS", "completed")],
+_FILTERS: dict[RunStatus | None, list[tuple[str | list[str] | None, dict[str, str]]]] = {
+    None: [(None, {})],
+    RunStatus.QUEUED: [("ENQUEUED", {})],
+    RunStatus.DELAYED: [("DELAYED", {})],
+    RunStatus.RUNNING: [("PENDING", {})],
+    RunStatus.WAITING: [("SUCCESS", {"state": "waiting"})],
+    RunStatus.COMPLETED: [("SUCCESS", {"state": "completed"})],
     RunStatus.FAILED: [
-        ("SUCCESS", "failed"),
-        (["ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"], None),
+        ("SUCCESS", {"state": "failed"}),
+        (["ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"], {}),
     ],
-    RunStatus.CANCELLED: [("CANCELLED", None), ("SUCCESS", "cancelled"), ("ENQUEUED", None)],
+    # A worker carries out the cancellation of a run that waits, as a workflow of its own.
+    RunStatus.CANCELLED: [
+        (["ENQUEUED", "DELAYED", "PENDING"], {"kind": "cancel"}),
+        ("SUCCESS", {"state": "cancelled"}),
+        ("CANCELLED", {}),
+    ],
 }
-"""The workflows that can have a status: their status in DBOS, and the attribute ``state``."""
+"""The workflows that can have a status: their status in DBOS, and their attributes.
+
+They are read one after the other. A workflow that changes its status meanwhile only moves on to a
+later one of a list, so that it is found once or twice.
+"""
+
+
+_EXACT = (1 << 53) - 1
+"""The largest integer that every JSON reader keeps exactly."""
+
+
+def _stored(option: str, value: object) -> Any:
+    """Return a value as it is read again from the database.
+
+    Raises:
+        OptionsError: JSON would change it, or has no such value.
+    """
+    try:
+        _check_integers(value)
+        return as_json({option: value})[option]
+    except Exception as error:  # also raised by objects of the user
+        problem = f"cannot be stored as JSON: {error!s:.200}"
+        raise OptionsError(option, problem, fix="Use JSON values, and texts for ids.") from None
+
+
+def _check_integers(value: object) -> None:
+    """Check that JSON readers keep all integers of a value."""
+    waiting: list[Any] = [msgspec.to_builtins(value, enc_hook=dump)]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, Mapping):
+            waiting += item.values()
+        elif isinstance(item, list | tuple):
+            waiting += cast("Sequence[Any]", item)
+        elif isinstance(item, int) and abs(item) > _EXACT:
+            raise ValueError(f"many JSON readers change the integer {item!s:.40}")
+
+
+def _check_texts(**options: object) -> None:
+    """Check options that must be texts. All but the name may be None."""
+    for option, value in options.items():
+        if not _is_text(value) and (value is not None or option == "name"):
+            raise OptionsError(option, f"must be a text, got {value!r:.80}")
+
+
+def _check_length(**names: str | None) -> None:
+    for option, name in names.items():
+        if name is not None and len(name) > _LONGEST_NAME:
+            problem = f"must have at most {_LONGEST_NAME} characters, got {len(name)}"
+            raise OptionsError(option, problem)
 
 
 def _is_text(value: object) -> bool:
@@ -431,7 +558,7 @@ def _checked_limits(limits: TenantLimits | None) -> TenantLimits:
         problem = f"must be TenantLimits, got {type(limits).__name__}"
         raise OptionsError("tenants", problem, fix="Use TenantLimits(at_once=2).")
     if limits.at_once is not None:
-        _at_once("TenantLimits.at_once", limits.at_once)
+        _check_count("TenantLimits.at_once", limits.at_once)
     for name, value in (("usd", limits.usd), ("per", limits.per)):
         if value is not None and not value > 0:
             raise OptionsError(f"TenantLimits.{name}", f"must be positive, got {value!r:.80}")

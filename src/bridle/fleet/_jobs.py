@@ -1,18 +1,44 @@
-"""A run that a worker has: its CLI, its end, and what it has cost so far."""
+"""A run that a worker has: its directory, its CLI, its end, and what it has cost so far."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import structs
 
-from bridle._core.fleet_runs import Segment
-from bridle._core.journal import StoredOutcome
-from bridle._doors.run import OneTurn
-from bridle.errors import BridleError
-from bridle.fleet._costs import COST_UNKNOWN
+from bridle._session.run_many import failed_outcome
+from bridle._spi import AgentPlan, OneTurn
+from bridle.errors import (
+    BridleError,
+    OptionsError,
+    SessionNotFoundError,
+    StoreError,
+    UsageError,
+)
+from bridle.fleet._costs import COST_UNKNOWN, noted_cost
+from bridle.fleet._decisions import Crashes, Segment, is_undecided
+from bridle.fleet._queue.claims import crashes_of
+from bridle.fleet._waiting import in_thread
+from bridle.sessions._journal import StoredOutcome, store_outcome
+
+if TYPE_CHECKING:
+    from bridle.fleet._queue.dbos_queue import Queue
+
+PREPARE = "prepare"
+"""The option that errors of the user's function `prepare` name."""
+
+Prepare: TypeAlias = Callable[[Segment], Awaitable[Any]]
+"""Calls this function for a segment."""
+
+log = logging.getLogger("bridle.fleet")
+
+_LONGEST_PAUSE = 600.0
+"""Seconds before a decision that had no effect is tried again, at most."""
 
 _REPORTING = 5.0
 """Seconds that a CLI has to report its cost."""
@@ -30,8 +56,12 @@ class Job:
     def __init__(self, segment: Segment, task: asyncio.Task[Any], lost_usd: float = 0.0) -> None:
         self.segment = segment
         self.lost_usd = lost_usd
+        #: The workers that died while they had it.
+        self.crashes = Crashes()
         self._task = task
         self._turn: OneTurn | None = None
+        # How often the decision of the segment had no effect.
+        self._undecided = 0
         #: Whether the run belongs to this worker no more.
         self.is_lost = False
         #: Whether the run was cancelled.
@@ -47,6 +77,35 @@ class Job:
         self._seen: object = None
         # The usage when the CLI reported these dollars.
         self._reported: object = None
+
+    def read_notes(self, notes: Mapping[str, Any]) -> None:
+        """Read what earlier workers have written down about the segment."""
+        self.lost_usd = noted_cost(notes) or 0.0
+        self.crashes = crashes_of(notes)
+        self._undecided = notes.get("undecided", 0)
+
+    async def leave_if_undecided(
+        self,
+        outcome: StoredOutcome,
+        notes: Mapping[str, Any],
+        worker: str,
+        queue: Queue,
+        write: Callable[..., Awaitable[object]],
+    ) -> None:
+        """Put the run off if this worker could not carry out the decision of its segment.
+
+        ``notes`` are those about its cost. ``write`` calls a method of the queue. Then raise
+        CancelledError, which leaves the run to another worker.
+        """
+        if not is_undecided(self.segment, outcome):
+            return
+        reason = f"the decision had no effect on {worker}: {outcome.detail or outcome.reason}"
+        log.warning("run %s: %s", self.segment.run_id, reason)
+        cost = {"lost_usd": noted_cost(notes) or self.lost_usd}
+        why = {"delayed": reason, "undecided": self._undecided + 1}
+        pause = min(2.0 ** min(self._undecided, 20), _LONGEST_PAUSE)
+        await write(queue.postpone, self.segment, worker, pause, cost | why)
+        raise asyncio.CancelledError
 
     def show(self, turn: OneTurn) -> None:
         """Take note of the session of each new CLI."""
@@ -70,6 +129,11 @@ class Job:
     def cancel(self) -> None:
         """End the run, in the event loop of the worker."""
         self._task.cancel()
+
+    async def let_go(self, queue: Queue, worker: str) -> None:
+        """Let a run that was cancelled count for the limits no more: its CLI has ended."""
+        with contextlib.suppress(StoreError):  # after some seconds it does not count anyway
+            await in_thread(queue.let_go, self.segment.id, worker)
 
     async def interrupt(self) -> None:
         """End a run that was cancelled. The CLI reports what an interrupted turn has cost."""
@@ -128,3 +192,44 @@ class Job:
             return outcome, {}
         cost = self.lost_usd + (cost or 0.0)
         return structs.replace(outcome, cost_usd=cost), {"cost_usd": cost}
+
+
+async def prepared(plan: AgentPlan, prepare: Prepare | None, segment: Segment) -> AgentPlan:
+    """Return the plan of the agent, with the working directory of a run.
+
+    Raises:
+        OptionsError: `prepare` failed, or did not return a directory.
+        StoreError: the database failed.
+    """
+    if prepare is None:
+        return plan
+    try:
+        directory: Any = await prepare(segment)
+    except StoreError:
+        raise
+    except Exception as error:
+        log.exception("prepare failed for the run %s", segment.run_id)
+        raise OptionsError(PREPARE, f"raised {type(error).__name__}") from error
+    if directory is None:
+        return plan
+    try:
+        path = os.path.abspath(os.fsdecode(directory))
+    except TypeError:
+        problem = f"must return a path or None, got {type(directory).__name__}"
+        raise OptionsError(PREPARE, problem) from None
+    if not await in_thread(os.path.isdir, path):
+        raise OptionsError(PREPARE, f"has returned a directory that does not exist: {path}")
+    options = structs.replace(plan.options, cli=plan.options.cli.replace(cwd=path))
+    return structs.replace(plan, options=options)
+
+
+def failed_to_start(segment: Segment, error: BridleError) -> StoredOutcome:
+    """Return the outcome of a segment that did not start.
+
+    It has the call of a decision that still waits: another worker may carry the decision out.
+    """
+    outcome = store_outcome(failed_outcome(error))
+    field = error.field if isinstance(error, OptionsError) else ""
+    if isinstance(error, UsageError | SessionNotFoundError) or field in ("pending", "decision"):
+        return outcome
+    return structs.replace(outcome, pending=segment.pending)

@@ -14,9 +14,10 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
-from bridle._core.fleet_runs import ANSWER, FREE, PING, RELEASE, RELOCK, Tenure, lock_number
-from bridle._shell.byte_locks import lock_byte
+from bridle._spi import lock_byte
 from bridle.errors import OptionsError, StoreError
+from bridle.fleet._decisions import ANSWER, FREE, PING, RELEASE, RELOCK, Tenure, lock_number
+from bridle.fleet._fleet_database import DatabaseDeleted, DatabaseFile
 
 
 class LockLost(Exception):
@@ -87,9 +88,11 @@ class FileLock(WorkerLock):
     def __init__(self, executor: str, database: str) -> None:
         super().__init__(executor)
         self._path = f"{database}-workers.lock"
+        self._file = DatabaseFile(f"sqlite:///{database}")
         self._descriptor: int | None = None
 
     async def take(self) -> None:
+        self._file.remember()
         try:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             _open_files.add(self._descriptor)
@@ -111,10 +114,11 @@ class FileLock(WorkerLock):
         assert self._descriptor is not None, "the file is open"
         ours = os.fstat(self._descriptor)
         try:
+            self._file.check()  # DBOS would go on with a file that is gone
             there = os.stat(self._path)
             # On systems other than Linux any code that closes the file has released the lock.
             is_held = self._lock(self.executor, fcntl.LOCK_EX)
-        except OSError:
+        except (OSError, DatabaseDeleted):
             raise LockLost from None
         if not is_held or (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino):
             raise LockLost

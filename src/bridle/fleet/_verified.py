@@ -10,11 +10,11 @@ import sys
 
 import msgspec
 
-from bridle._shell.locate import find_cli
-from bridle._shell.verifications import Verification, stored_verification
+from bridle._spi import find_cli
 from bridle.errors import UnverifiedCliError
 from bridle.fleet._waiting import in_thread
 from bridle.options import CliOptions
+from bridle.testing.verifications import Verification, decode_verification, stored_verification
 
 _TIMEOUT = 600.0
 """Seconds for all promises. On a healthy machine they take about half a minute."""
@@ -59,7 +59,7 @@ async def _verify(path: str) -> Verification:
     finally:
         await _end(process)
     try:
-        return msgspec.json.decode(output, type=Verification)
+        return decode_verification(output)
     except msgspec.MsgspecError:
         raise UnverifiedCliError(path, None, []) from None
 

@@ -11,44 +11,21 @@ import asyncio
 import concurrent.futures
 import contextlib
 import logging
-import math
 import os
 import secrets
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from datetime import datetime
 from typing import Any, TypeVar
 from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
 
-from bridle._core.fleet_runs import (
-    LOOK,
-    ORPHANED,
-    Ended,
-    Ledger,
-    Recover,
-    RunStatus,
-    SeenFor,
-    Segment,
-    SegmentResult,
-    Start,
-    decision_from_json,
-    next_action,
-    run_id_of_key,
-    seconds_until_affordable,
-    state_of,
-    still_waits,
-)
-from bridle._core.journal import StoredOutcome, decode_entries, store_outcome
-from bridle._doors.agent_plan import AgentPlan, RecoverArguments
-from bridle._doors.not_given import NOT_GIVEN
-from bridle._doors.run import OneTurn
-from bridle._doors.run_many import failed_outcome
-from bridle._shell.spool import has_spooled_journal
-from bridle._store import JOURNAL, SessionKey
+from bridle._records.session_store import JOURNAL
+from bridle._spi import AgentPlan, OneTurn
 from bridle.errors import (
     BridleError,
     ControlError,
@@ -59,15 +36,37 @@ from bridle.errors import (
     StoreError,
     UsageError,
 )
-from bridle.fleet._claims import submission_time
-from bridle.fleet._costs import COST_UNKNOWN, TenantLimits, noted_cost
-from bridle.fleet._dbos import Executor, Queue, Row
-from bridle.fleet._jobs import Job
+from bridle.fleet._costs import COST_UNKNOWN, Budgets, TenantLimits
+from bridle.fleet._decisions import (
+    LOOK,
+    ORPHANED,
+    STALL,
+    Ended,
+    Recover,
+    RunStatus,
+    SeenFor,
+    Segment,
+    SegmentResult,
+    Start,
+    decision_from_json,
+    decode_segment,
+    ids_of_key,
+    next_action,
+    state_of,
+    still_waits,
+)
+from bridle.fleet._jobs import PREPARE, Job, Prepare, failed_to_start, prepared
 from bridle.fleet._locks import LockLost, WorkerLock
+from bridle.fleet._queue.claims import submission_time
+from bridle.fleet._queue.dbos_queue import Queue
+from bridle.fleet._queue.executor import Executor
 from bridle.fleet._store import FleetStore
 from bridle.fleet._waiting import finish, first, in_thread, unless
 from bridle.options import Retry
 from bridle.outcomes import OutcomeReason
+from bridle.sessions import SessionKey
+from bridle.sessions._journal import StoredOutcome, decode_entries, store_outcome
+from bridle.sessions._outbox.spool import has_spooled_journal
 
 _T = TypeVar("_T")
 
@@ -88,9 +87,6 @@ _LONGEST_PAUSE = 10.0
 _COSTS = 0.5
 """Seconds between two questions about the cost of runs in progress."""
 
-_PREPARE = "prepare"
-"""The option that errors of the user's function `prepare` name."""
-
 _FAILED_STARTS = 3
 """After how many runs in a row that did not start a worker pauses before the next one."""
 
@@ -107,7 +103,7 @@ class WorkPlan(Struct, frozen=True, kw_only=True):
     at_once: int | None
     limits: TenantLimits
     retry: Retry | None
-    prepare: Callable[[Segment], Awaitable[Any]] | None
+    prepare: Prepare | None
 
 
 class Worker:
@@ -127,12 +123,14 @@ class Worker:
                 what = "This process has a worker already."
                 raise UsageError(what, fix="Start another process, or increase at_once.")
             _working = True
+        # The terms whose locks were lost, and their runs.
+        survived: dict[str, list[str]] = {}
         try:
             while not self._stop.is_set():
                 term = _Term(self._plan, self._at_once)
                 pause = 0.0
                 try:
-                    await unless(term.begin(), self._stop, term.lost)
+                    await unless(term.begin(survived), self._stop, term.lost)
                     await first([self._stop.wait(), term.lost.wait()])
                     if not term.lost.is_set():
                         await term.drain(self._drain)
@@ -141,6 +139,7 @@ class Worker:
                     pause = _PAUSE
                 finally:
                     await finish(term.end())
+                survived |= term.survived
                 await first([self._stop.wait()], pause)
         finally:
             _working = False
@@ -161,6 +160,9 @@ class _Term:
         self._loop = asyncio.get_running_loop()
         #: Set if the lock is lost.
         self.lost = asyncio.Event()
+        #: The name of this term and its runs, if the lock was lost although the worker was well.
+        self.survived: dict[str, list[str]] = {}
+        self._ticked = time.monotonic()
         self._is_taking = True
         self._is_over = False
         self._jobs: dict[str, Job] = {}
@@ -169,7 +171,7 @@ class _Term:
         # Runs that were claimed and not started, and those of them that were put back.
         self._orphans = SeenFor(ORPHANED)
         self._put_back: set[str] = set()
-        self._ledgers: dict[str | None, Ledger] = {}
+        self._budgets = Budgets(plan.limits, plan.queue, self._write)
         self._failed_starts = 0
         self._endings: set[asyncio.Task[None]] = set()
         self._keeper: threading.Thread | None = None
@@ -180,13 +182,19 @@ class _Term:
 
     # -- beginning and end -------------------------------------------------------------------------
 
-    async def begin(self) -> None:
+    async def begin(self, survived: dict[str, list[str]]) -> None:
         """Take the lock, then take runs.
+
+        ``survived`` has the terms whose runs other workers may have taken over as those of a dead
+        worker. This says that it is not dead, and empties ``survived``.
 
         Raises:
             StoreError: the database cannot be reached.
         """
         await in_thread(self._plan.queue.open)
+        for name, runs in list(survived.items()):
+            await in_thread(self._plan.queue.acquit, name, runs)
+            del survived[name]
         await self._keep()
         plan = self._plan
         self._executor = Executor(
@@ -319,6 +327,7 @@ class _Term:
 
     async def _check_tenure(self) -> None:
         while not self._is_over:
+            self._ticked = time.monotonic()
             await asyncio.sleep(0.1)
             if self._lock.tenure.is_over(time.monotonic()):
                 self._lose()
@@ -332,6 +341,8 @@ class _Term:
         jobs = list(self._jobs.values())
         for job in jobs:
             job.kill()
+        if time.monotonic() - self._ticked < STALL:  # else a run may have held up this process
+            self.survived[self.name] = [job.segment.id for job in jobs]
         log.warning("worker %s has lost its lock; CLIs killed: %d", self.name, len(jobs))
         with contextlib.suppress(RuntimeError):  # the event loop has been closed
             self._loop.call_soon_threadsafe(self.lost.set)
@@ -388,7 +399,7 @@ class _Term:
                     job.kill()
                     job.cancel()
 
-    async def _rows(self, ids: list[str]) -> dict[str, Row]:
+    async def _rows(self, ids: list[str]) -> dict[str, Any]:
         return await in_thread(self._plan.queue.rows, ids) if ids else {}
 
     async def _note_costs(self) -> None:
@@ -408,8 +419,7 @@ class _Term:
                     await in_thread(self._plan.queue.note, job.segment, self.name, notes)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._endings.add(task)
+        self._endings.add(task := asyncio.create_task(work))
         task.add_done_callback(self._endings.discard)
 
     async def _put_orphans_back(self, running: list[tuple[str, str]]) -> None:
@@ -436,16 +446,16 @@ class _Term:
         async with self._lock.taking(executor) as is_taken:
             if not is_taken:
                 return
-            queue = self._plan.queue
-            for one, owner in await in_thread(queue.running):
-                if owner == executor and await in_thread(queue.put_back, one, executor):
-                    log.warning("took run %s over from worker %s, which is dead", one, executor)
+            for one, crashes in (await in_thread(self._plan.queue.take_over, executor)).items():
+                log.warning("took run %s over from worker %s, which is dead", one, executor)
+                if crashes.is_suspect or crashes.is_hopeless:
+                    log.warning("run %s: %s", one, crashes.text)
 
     # -- one segment -------------------------------------------------------------------------------
 
     async def _run(self, text: str) -> str:
         """Run a segment. Raise CancelledError to leave it to another worker."""
-        segment = msgspec.json.decode(text, type=Segment)
+        segment = decode_segment(text)
         if not self._is_taking or segment.id in self._jobs:
             raise asyncio.CancelledError
         if segment.id in self._put_back and not await self._write(self._has, segment.id):
@@ -454,8 +464,8 @@ class _Term:
         assert task is not None, "a segment runs in a task"
         job = self._jobs[segment.id] = Job(segment, task)
         try:
-            row = await self._write(self._row, segment.id)
-            job.lost_usd = 0.0 if row is None else noted_cost(row.attributes) or 0.0
+            job.read_notes(await self._write(self._notes, segment.id))
+            await self._until_alone(job)
             result = await self._result(job)
             if job.is_lost:
                 raise asyncio.CancelledError
@@ -466,14 +476,26 @@ class _Term:
         finally:
             if self._jobs.get(segment.id) is job:
                 del self._jobs[segment.id]
+            self._in_background(job.let_go(self._plan.queue, self.name))
 
-    def _row(self, segment_id: str) -> Row | None:
-        return self._plan.queue.rows([segment_id]).get(segment_id)
+    async def _until_alone(self, job: Job) -> None:
+        """Wait until a run that may kill the worker is the only one. No other run is claimed."""
+        while job.crashes.is_suspect:
+            running = await self._write(self._plan.queue.running)
+            own = {one for one, executor in running if executor == self.name}
+            if own.union(self._jobs) <= {job.segment.id}:
+                return
+            await asyncio.sleep(LOOK)
+            if not self._is_taking:
+                raise asyncio.CancelledError
+
+    def _notes(self, segment_id: str) -> dict[str, Any]:
+        row = self._plan.queue.rows([segment_id], heads=True).get(segment_id)
+        return {} if row is None else {**row.attributes}
 
     def _has(self, segment_id: str) -> bool:
         """Return whether this worker has a run, by the database."""
-        row = self._row(segment_id)
-        return row is not None and (row.status, row.executor) == ("PENDING", self.name)
+        return self._plan.queue.states([segment_id]).get(segment_id) == ("PENDING", self.name)
 
     async def _result(self, job: Job) -> SegmentResult:
         if job.segment.kind == "cancel":
@@ -492,6 +514,7 @@ class _Term:
         if job.is_cancelled:
             await self._note_end(job, notes)
             raise asyncio.CancelledError
+        await job.leave_if_undecided(outcome, notes, self.name, self._plan.queue, self._write)
         await self._note_end(job, {"state": state_of(outcome), **notes})
         return SegmentResult(outcome=outcome)
 
@@ -515,19 +538,11 @@ class _Term:
 
     async def _is_postponed(self, segment: Segment) -> bool:
         """Put a segment off if its tenant has spent its dollars. Return whether it did."""
-        limits, queue = self._plan.limits, self._plan.queue
-        if limits.usd is None:
-            return False
-        ledger = self._ledgers.setdefault(segment.tenant, Ledger(limits.per))
-        now = time.time()
-        ledger.add(await self._write(queue.costs, segment.tenant, ledger.after(now)), now)
-        pause = seconds_until_affordable(ledger.costs, limits.usd, limits.per, now)
+        pause, reason = await self._budgets.pause(segment.tenant)
         if pause <= 0:
             return False
-        reason = f"the tenant has spent ${limits.usd:g} in {limits.per:g} s"
-        if any(usd == math.inf for _, usd in ledger.costs):
-            reason = f"the cost of a run of the tenant in the last {limits.per:g} s is unknown"
-        await self._write(queue.postpone, segment, self.name, pause, {"delayed": reason})
+        postpone = self._plan.queue.postpone
+        await self._write(postpone, segment, self.name, pause, {"delayed": reason})
         return True
 
     async def _outcome(self, job: Job) -> StoredOutcome:
@@ -550,7 +565,7 @@ class _Term:
                     failing_since, pause = now, _PAUSE
                 if now - failing_since > _PATIENCE:
                     if not isinstance(error, SessionInUseError):
-                        return store_outcome(failed_outcome(error))
+                        return failed_to_start(job.segment, error)
                     # A worker of this machine that is frozen may hold the session. A worker of
                     # another machine can continue the run.
                     reason = f"another program on the machine of {self.name} uses the session"
@@ -561,9 +576,9 @@ class _Term:
                 log.warning("run %s: %s The worker tries again.", job.segment.run_id, error)
             except (StartError, ControlError, OptionsError, UsageError) as error:
                 # An error of `prepare`, or a call that does not wait, concerns one run only.
-                if not isinstance(error, UsageError) and getattr(error, "field", "") != _PREPARE:
+                if not isinstance(error, UsageError) and getattr(error, "field", "") != PREPARE:
                     self._failed_starts += 1
-                return store_outcome(failed_outcome(error))
+                return failed_to_start(job.segment, error)
             if job.is_lost or job.is_cancelled:
                 raise asyncio.CancelledError
             await asyncio.sleep(pause)
@@ -581,30 +596,27 @@ class _Term:
 
     async def _attempt(self, job: Job) -> StoredOutcome:
         segment, store = job.segment, self._plan.store
+        if job.crashes.is_hopeless:
+            return StoredOutcome(reason=OutcomeReason.STOPPED, detail=job.crashes.text)
         # First this, because another worker may be sending the file to the store just now.
         is_spooled = await in_thread(has_spooled_journal, store, segment.session_id)
         entries = await store.load(SessionKey(segment.session_id, JOURNAL))
         action = next_action(segment, decode_entries(entries or ()))
-        arguments: RecoverArguments = {
-            "output_type": NOT_GIVEN,
-            "output_retries": NOT_GIVEN,
-            "retry": self._plan.retry,
-            "deps": NOT_GIVEN,
-        }
+        arguments = AgentPlan.left_to_agent(self._plan.retry)
         plan: AgentPlan | None = None
         if is_spooled and not isinstance(action, Ended | Recover):
             # A worker of this machine has sent the prompt, but could not write this to the store.
-            plan = await self._prepared(segment)
-            recovery = plan.recover(segment.session_id, NOT_GIVEN, **arguments)
+            plan = await prepared(self._plan.plan, self._plan.prepare, segment)
+            recovery = plan.recover(segment.session_id, **arguments)
             action = next_action(segment, await recovery.journal())
         if isinstance(action, Ended):
             job.lost_usd = 0.0  # the outcome has it
             return action.outcome
         if isinstance(action, Start) and await self._is_postponed(segment):
             raise asyncio.CancelledError
-        plan = plan or await self._prepared(segment)
+        plan = plan or await prepared(self._plan.plan, self._plan.prepare, segment)
         if isinstance(action, Recover):
-            recovery = plan.recover(segment.session_id, NOT_GIVEN, **arguments)
+            recovery = plan.recover(segment.session_id, **arguments)
             recovery.leave_open()  # this worker may die before the queue has the outcome
             recovery.show = job.show
             outcomes = await recovery.outcomes()
@@ -614,61 +626,28 @@ class _Term:
             outcome = store_outcome(outcomes[-1])
             if not still_waits(segment, outcome):
                 return outcome
-        turn: OneTurn
         if segment.pending is None or segment.decision is None:
             chosen = {"session_id": segment.session_id}
-            turn = plan.run(segment.prompt, chosen, keep_messages=False, **arguments)
+            turn: OneTurn = plan.run(segment.prompt, chosen, keep_messages=False, **arguments)
         else:
             decision = decision_from_json(segment.decision)
-            turn = plan.resume(
-                segment.pending, decision, NOT_GIVEN, keep_messages=False, **arguments
-            )
+            turn = plan.resume(segment.pending, decision, keep_messages=False, **arguments)
         turn.leave_open()
         turn.show = job.show
         job.show(turn)
         return store_outcome(await turn.outcome())
 
-    async def _prepared(self, segment: Segment) -> AgentPlan:
-        """Return the plan of the agent, with the working directory of the run.
-
-        Raises:
-            OptionsError: `prepare` failed, or did not return a directory.
-            StoreError: the database failed.
-        """
-        plan, prepare = self._plan.plan, self._plan.prepare
-        if prepare is None:
-            return plan
-        try:
-            directory: Any = await prepare(segment)
-        except StoreError:
-            raise
-        except Exception as error:
-            log.exception("prepare failed for the run %s", segment.run_id)
-            raise OptionsError(_PREPARE, f"raised {type(error).__name__}") from error
-        if directory is None:
-            return plan
-        try:
-            path = os.path.abspath(os.fsdecode(directory))
-        except TypeError:
-            problem = f"must return a path or None, got {type(directory).__name__}"
-            raise OptionsError(_PREPARE, problem) from None
-        if not await in_thread(os.path.isdir, path):
-            raise OptionsError(_PREPARE, f"has returned a directory that does not exist: {path}")
-        options = plan.options
-        cli = options.cli.replace(cwd=path)
-        return msgspec.structs.replace(plan, options=msgspec.structs.replace(options, cli=cli))
-
     async def _add_scheduled(self, text: str, at: str) -> None:
         """Add the run of a schedule. The time is a part of its key, so that it is added once."""
-        segment = msgspec.json.decode(text, type=Segment)
+        segment = decode_segment(text)
         key = f"{segment.key}@{at}"
-        run_id = run_id_of_key(self._plan.name, key)
-        session_id = str(uuid4())
         added = msgspec.structs.replace(
             segment,
             key=key,
-            run_id=run_id,
-            session_id=session_id,
+            session_id=str(uuid4()),
             submitted_at=submission_time(),
+            # The clock of this worker may be ahead.
+            start={"at": datetime.fromisoformat(at).timestamp()},
         )
-        await self._write(self._plan.queue.add, added)
+        ids = ids_of_key(self._plan.name, key, segment.tenant)
+        await self._write(self._plan.queue.submit, added, ids)

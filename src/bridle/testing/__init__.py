@@ -7,10 +7,8 @@ test. :class:`FakeTransport` replaces the process: the test itself writes every 
 
 from __future__ import annotations
 
-from bridle._core.launch import Launch, LaunchFile
-from bridle._shell.transport import Transport, TransportEvents, TransportFactory
-from bridle._shell.verifications import Promise
-from bridle.testing._verify.runner import verify
+from bridle._spi import Launch, LaunchFile, Transport, TransportEvents, TransportFactory
+from bridle.testing._verify._running.runner import verify
 from bridle.testing.contexts import with_deps
 from bridle.testing.environment import FORBID_REAL_API, Login, forbid_real_api
 from bridle.testing.fake_cli import FakeCli, Replies
@@ -37,6 +35,7 @@ from bridle.testing.script import (
     tool_use,
 )
 from bridle.testing.scripted_model import Rejection, ScriptedModel, ScriptFailure
+from bridle.testing.verifications import Promise
 
 __all__ = [
     "FORBID_REAL_API",

@@ -14,7 +14,7 @@ from os import PathLike
 from pathlib import Path
 from types import TracebackType
 
-from bridle._shell.transport import Transport, TransportEvents, TransportFactory
+from bridle._spi import Transport, TransportEvents, TransportFactory
 from bridle.errors import BridleError, CliNotFoundError
 from bridle.testing.comparing import Difference, Normalize
 from bridle.testing.recording import Recorder, open_private, read_recording

@@ -16,9 +16,9 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from bridle._redaction import MASK
+from bridle.errors._redaction import MASK
 from bridle.messages import JsonObject
-from bridle.testing.line_redaction import LineRedactor
+from bridle.testing._lines.line_redaction import LineRedactor
 from bridle.testing.recording import Entry
 
 __all__ = ["Difference", "Normalize"]

@@ -14,7 +14,7 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from bridle._shell.real_api import FORBID_REAL_API as FORBID_REAL_API
+from bridle._spi import FORBID_REAL_API as FORBID_REAL_API
 
 Login = Literal["api_key", "oauth"]
 

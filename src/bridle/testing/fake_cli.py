@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
-from bridle._shell.real_api import CALLS_NOBODY
+from bridle._spi import CALLS_NOBODY
 from bridle.testing import _fake_cli_main
 from bridle.testing._fake_cli.expectations import expectations, shortfall
 from bridle.testing._fake_cli.model import WORDS
@@ -54,6 +54,7 @@ _DEFAULTS: Json = MappingProxyType(
         "unknown_session": False,
         "reply": "",
         "transcripts": False,
+        "transcript_delay": 0.03,
         "steps": [],
     }
 )
@@ -105,8 +106,9 @@ class FakeCli:
         permission requests, queues and merges prompts, can be interrupted, and exits at the end of
         its input. It runs only the tools of the client; other tools are imitated.
 
-        A prompt can control the model: a line that begins with one of :data:`PROMPT_WORDS`, such as
-        ``BASH ls``, ``STREAM 100``, ``SLOW`` or ``CALL mcp__calc__add {"a": 1}``.
+        A prompt, a tool result or the context that a UserPromptSubmit hook adds can control the
+        model: a line that begins with one of :data:`PROMPT_WORDS`, such as ``BASH ls``,
+        ``STREAM 100``, ``SLOW`` or ``CALL mcp__calc__add {"a": 1}``.
 
         Args:
             reply: The model's answer to every prompt, where ``{prompt}`` is replaced by the prompt.
@@ -116,8 +118,10 @@ class FakeCli:
             latency: Seconds before the model begins to answer.
             transcripts: Keep transcripts in the configuration directory (``CLAUDE_CONFIG_DIR``, or
                 ``~/.claude``), resume from them, and report them to a client with a session store.
-                A prompt whose uuid is in the transcript starts no turn. The model remembers
-                nothing.
+                A prompt whose uuid is in the transcript starts no turn. A tool call that a hook
+                deferred waits, and a process that resumes the conversation asks for permission and
+                runs it. A turn that was cut off is closed with the entries that the real CLI
+                writes. The model remembers nothing.
         """
         cli = cls(flavour=flavour, lifetime=lifetime)
         said = reply if isinstance(reply, str) else [_message(message) for message in reply]
@@ -525,7 +529,8 @@ class _Home:
         script.write_text(json.dumps(plan), "utf-8")
         program = [sys.executable, "-I", "-S", _fake_cli_main.__file__, str(script)]
         self.executable = self._directory / _NAME
-        self.executable.write_text(f'#!/bin/sh\nexec {shlex.join(program)} "$@"\n', "utf-8")
+        lines = ["#!/bin/sh", *_version_in_shell(plan), f'exec {shlex.join(program)} "$@"', ""]
+        self.executable.write_text("\n".join(lines), "utf-8")
         self.executable.chmod(stat.S_IRWXU)
         CALLS_NOBODY.add(str(self.executable))
 
@@ -537,6 +542,14 @@ class _Home:
     def runs(self) -> list[list[Entry]]:
         """Return all transcripts, oldest first."""
         return [read_recording(path) for path in sorted(self._directory.glob("run-*.ndjson"))]
+
+
+def _version_in_shell(plan: Json) -> list[str]:
+    """Return the lines that print a version without starting Python, which takes longer."""
+    if not isinstance(plan["version"], str) or plan["version_after"]:
+        return []
+    answer = f"printf '%s\\n' {shlex.quote(plan['version'])}"
+    return [f'case "$*" in --version|-v) {answer}; exit;; esac']
 
 
 def _line(line: Json | bytes | str) -> str:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, cast
 
-from bridle._shell.transport import TransportEvents
+from bridle._spi import TransportEvents
 
 JsonObject: TypeAlias = dict[str, Any]
 

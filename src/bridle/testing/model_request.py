@@ -12,7 +12,8 @@ from typing import TypeGuard
 
 import msgspec
 
-from bridle._core.prompts import END_OF_PROMPT
+_END_OF_PROMPT = "End of the message."
+"""The last block of a prompt in which an older CLI must interpret nothing."""
 
 # The CLI adds text around prompts and after tool results.
 _REMINDERS = re.compile(r"\s*<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
@@ -115,7 +116,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
             if message.get("role") == "user":
                 for block in reversed(content_blocks(message)):
                     words = block.get("text")
-                    if not isinstance(words, str) or words == END_OF_PROMPT:
+                    if not isinstance(words, str) or words == _END_OF_PROMPT:
                         continue
                     if left := _REMINDERS.sub("", words):
                         return left

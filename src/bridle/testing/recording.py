@@ -12,7 +12,7 @@ To record, pass a recorder to a session or query::
         ...
 
 If several sessions share a recorder, each gets its own file. Secrets that the session knows, and
-values that look like secrets, are masked (see :mod:`bridle._redaction`). Prompts, answers and tool
+values that look like secrets, are masked (`bridle.errors._redaction`). Prompts, answers and tool
 outputs are recorded unchanged, so read a recording before you share it. If writing fails, the
 recorder logs one warning and stops. The session continues.
 """
@@ -35,10 +35,10 @@ from typing import BinaryIO, Literal, TypeAlias, cast
 
 import msgspec
 
-from bridle._shell.transport import Transport, TransportEvents, TransportFactory
+from bridle._spi import Transport, TransportEvents, TransportFactory
 from bridle.errors import BridleError, OptionsError
 from bridle.messages import JsonObject
-from bridle.testing.line_redaction import LineRedactor
+from bridle.testing._lines.line_redaction import LineRedactor
 
 __all__ = [
     "Direction",

@@ -19,12 +19,8 @@ from typing import Any, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 
-from bridle._core import actions as act
-from bridle._core.config import EngineConfig
-from bridle._core.engine import Engine
-from bridle._core.launch import Launch, secrets
-from bridle._shell.launch_facts import launch_facts
-from bridle._shell.transport import Transport, TransportEvents
+from bridle._spi import EngineConfig, EngineReplay, Launch, Transport, TransportEvents, about_launch
+from bridle._spi import actions as act
 from bridle.content import Content
 from bridle.errors import BridleError
 from bridle.events import SessionEvent
@@ -115,26 +111,15 @@ class EnginePlayer:
     """Replays a recording through a new engine, entry by entry."""
 
     def __init__(self, config: EngineConfig | None = None) -> None:
-        self._engine = Engine(config or EngineConfig())
+        self._engine = EngineReplay(config)
         self._names = Names()
-        self._played = 0
         self._stderr: deque[str] = deque(maxlen=_KEPT_STDERR)
 
     def play(self, entry: Entry) -> list[tuple[float, act.Action]]:
         """Replay an entry. Return the actions of the engine: those due before, then its own."""
-        self._played += 1
-        steps: list[tuple[float, act.Action]] = []
-        while (due := self._engine.next_deadline) is not None and due <= entry.t:
-            steps += self._steps(self._engine.advance(due), due)
-        return steps + self._steps(self._perform(entry), entry.t)
+        return self._engine.advance(entry.t) + self._perform(entry)
 
-    def _steps(self, actions: list[act.Action], at: float) -> list[tuple[float, act.Action]]:
-        for action in actions:
-            if isinstance(action, act.Call):  # callbacks are not run, so the call times out
-                self._engine.started_call(action.call_id, at)
-        return [(at, action) for action in actions]
-
-    def _perform(self, entry: Entry) -> list[act.Action]:
+    def _perform(self, entry: Entry) -> list[tuple[float, act.Action]]:
         engine, frame, now = self._engine, entry.members, entry.t
         if entry.direction == "out":
             return engine.receive(self._names.translate(entry), now)
@@ -145,11 +130,10 @@ class EnginePlayer:
         elif frame.get("stdin") == "EOF":
             return engine.end_input(now)
         elif "exit" in frame:
-            code, said = cast("int | None", frame["exit"]), "\n".join(self._stderr)
-            return engine.output_ended(now) + engine.exited(code, said, now)
+            return engine.exited(cast("int | None", frame["exit"]), "\n".join(self._stderr), now)
         return []
 
-    def _write(self, frame: JsonObject, now: float) -> list[act.Action]:
+    def _write(self, frame: JsonObject, now: float) -> list[tuple[float, act.Action]]:
         """Repeat what the recorded client wrote."""
         kind, *subtype = kind_of(frame)
         if kind == "user":
@@ -157,20 +141,16 @@ class EnginePlayer:
             if not isinstance(content, str | list):
                 return []
             uuid = str(frame.get("uuid") or f"prompt at {now}")
-            return self._engine.send(("prompt", self._played), uuid, cast("Content", content), now)
+            return self._engine.send(uuid, cast("Content", content), now)
         if kind != "control_request":
             return []
-        key = ("request", self._played)
-        if subtype == ["initialize"]:
-            actions = self._engine.start(key, now)
-        else:
-            request = part(frame, "request")
-            fields = {name: value for name, value in request.items() if name != "subtype"}
-            actions = self._engine.submit(key, subtype[0], fields, now)
-        for action in actions:
+        request = part(frame, "request")
+        fields = {name: value for name, value in request.items() if name != "subtype"}
+        steps = self._engine.submit(subtype[0], fields, now)
+        for _, action in steps:
             if isinstance(action, act.Write):
                 self._names.learn(frame, cast("JsonObject", json.loads(action.data)))
-        return actions
+        return steps
 
 
 # ------------------------------------------------------------------------- a session
@@ -238,8 +218,8 @@ class ReplayTransport:
         *plans, events = given
         if not plans:
             return self.open(events)
-        plan = cast("Launch", plans[0])
-        return self.open(events, about=launch_facts(plan), secrets=secrets(plan))
+        about, secrets = about_launch(cast("Launch", plans[0]))
+        return self.open(events, about=about, secrets=secrets)
 
     def open(
         self,

@@ -1,6 +1,6 @@
 """The script of a model: blocks, replies and their order.
 
-This module contains data. :mod:`bridle.testing.sse` encodes replies, and
+This module contains data. :mod:`bridle.testing._model_server.sse` encodes replies, and
 :mod:`bridle.testing.scripted_model` sends them.
 """
 

@@ -22,12 +22,12 @@ from typing import Literal, NamedTuple, TypeVar
 import msgspec
 
 from bridle.messages import JsonObject
-from bridle.testing import sse
-from bridle.testing.api_checks import authorized, complaint
+from bridle.testing._model_server import sse
+from bridle.testing._model_server.api_checks import authorized, complaint
+from bridle.testing._model_server.http1 import HttpRequest, Responder
+from bridle.testing._model_server.loopback_server import LoopbackServer
+from bridle.testing._model_server.milestones import Milestones
 from bridle.testing.environment import Login, cli_environment
-from bridle.testing.http1 import HttpRequest, Responder
-from bridle.testing.loopback_server import LoopbackServer
-from bridle.testing.milestones import Milestones
 from bridle.testing.model_request import ModelRequest, SharedParts, is_object, redacted
 from bridle.testing.script import (
     ERROR_TYPES,

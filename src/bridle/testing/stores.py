@@ -11,24 +11,29 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, cast
 from uuid import uuid4
 
-from bridle._store import Entry, LeasingStore, SessionKey, SessionStore, SubkeyStore
-from bridle._stores import as_store
-from bridle._stores.accept import subkeys_of
 from bridle.errors import OptionsError
+from bridle.sessions import Entry, SessionKey, SubkeyStore, as_store
+from bridle.sessions._stores.accept import ranges_of, subkeys_of
+from bridle.testing._store_checks.lease_checks import (
+    check_append,
+    check_append_race,
+    check_expiry,
+    check_lease,
+    check_race,
+)
+from bridle.testing._store_checks.store_subject import Broken, Subject, entries, expect, sub
 
 __all__ = ["STORE_CHECKS", "check_store"]
 
 _TIMEOUT = 120.0
 """Seconds after which a check fails."""
-
-_LEASE_LIMIT = 10.0
-"""Seconds within which a lease of half a second must end."""
 
 
 async def check_store(
@@ -38,7 +43,8 @@ async def check_store(
 
     The checks use session ids of their own and delete them afterwards, so the store may hold
     other sessions. A store with ``acquire`` and ``release`` is also checked as a `LeasingStore`,
-    and one with ``subkeys`` as a `SubkeyStore`.
+    one with ``append_leased`` as well as a `FencingStore`, and one with ``subkeys`` as a
+    `SubkeyStore`.
 
     Args:
         open_store: Returns the store, or an awaitable of it. It is called once for each check.
@@ -53,12 +59,12 @@ async def check_store(
     for name in names:
         opened = open_store()
         store = as_store(await opened if inspect.isawaitable(opened) else opened)
-        subject = _Subject(store)
+        subject = Subject(store)
         try:
             async with asyncio.timeout(_TIMEOUT):
                 await _CHECKS[name](subject)
                 await subject.clean()
-        except _Broken as error:
+        except Broken as error:
             failures.append(f"{name}: {error}")
         except Exception as error:
             failures.append(f"{name}: the store raised {type(error).__name__}: {error}")
@@ -70,123 +76,75 @@ async def check_store(
         raise AssertionError("The store breaks its contract.\n" + "\n".join(failures))
 
 
-class _Broken(Exception):
-    """A rule of the contract is broken."""
-
-
-def _expect(condition: object, text: str) -> None:
-    if not condition:
-        raise _Broken(text)
-
-
-class _Subject:
-    """The store that is checked, and the sessions that the check has made."""
-
-    def __init__(self, store: SessionStore) -> None:
-        self.store = store
-        self._ids: list[str] = []
-
-    def key(self, subkey: str = "", *, name: str = "", project: str = "bridle-check") -> SessionKey:
-        """Return the key of a new session."""
-        session_id = f"{uuid4()}{name}"
-        self._ids.append(session_id)
-        return SessionKey(session_id, subkey, project)
-
-    async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
-        await self.store.append(key, entries)
-
-    async def numbers(self, key: SessionKey) -> list[object] | None:
-        """Return the numbers of the entries that `_entries` made. None if there are none."""
-        loaded = await self.store.load(key)
-        return None if loaded is None else [entry.get("n") for entry in loaded]
-
-    async def listed(self, project: str | None) -> list[str]:
-        """Return the ids of this check's sessions in a list."""
-        sessions = await self.store.list(project)
-        return [one.session_id for one in sessions if one.session_id in self._ids]
-
-    async def clean(self) -> None:
-        for session_id in self._ids:
-            await self.store.delete(SessionKey(session_id, project="bridle-check"))
-
-
-def _entries(*numbers: int) -> list[dict[str, object]]:
-    return [{"type": "user", "uuid": f"uuid-{n}", "n": n} for n in numbers]
-
-
-def _sub(key: SessionKey, subkey: str) -> SessionKey:
-    return SessionKey(key.session_id, subkey, key.project)
-
-
 # ---------------------------------------------------------------- appending and loading
 
 
-async def _order(subject: _Subject) -> None:
+async def _order(subject: Subject) -> None:
     key = subject.key()
-    await subject.append(key, _entries(3, 1, 2))
-    await subject.append(key, _entries(9, 0))
+    await subject.append(key, entries(3, 1, 2))
+    await subject.append(key, entries(9, 0))
     found = await subject.numbers(key)
-    _expect(
+    expect(
         found == [3, 1, 2, 9, 0],
         f"load() must return the entries in the order of appending, 3 1 2 9 0, got {found}.",
     )
     many = subject.key()
-    await subject.append(many, _entries(*range(2000)))
+    await subject.append(many, entries(*range(2000)))
     found = await subject.numbers(many)
-    _expect(found == list(range(2000)), "load() must return 2000 entries of one append() in order.")
+    expect(found == list(range(2000)), "load() must return 2000 entries of one append() in order.")
 
 
-async def _unknown(subject: _Subject) -> None:
+async def _unknown(subject: Subject) -> None:
     key = subject.key()
     found = await subject.store.load(key)
-    _expect(found is None, f"load() of a key without entries must return None, got {found!r}.")
+    expect(found is None, f"load() of a key without entries must return None, got {found!r}.")
     await subject.append(key, [])
     found = await subject.store.load(key)
-    _expect(found is None, f"append() of no entries must store nothing, load() got {found!r}.")
+    expect(found is None, f"append() of no entries must store nothing, load() got {found!r}.")
     listed = await subject.listed(None)
-    _expect(not listed, "list() must not contain a session without entries.")
-    _expect(
+    expect(not listed, "list() must not contain a session without entries.")
+    expect(
         list(await subkeys_of(subject.store, key.session_id)) == [],
         "subkeys() of an unknown session must be empty.",
     )
     await subject.store.delete(key)
 
 
-async def _idempotent(subject: _Subject) -> None:
+async def _idempotent(subject: Subject) -> None:
     key = subject.key()
-    await subject.append(key, _entries(1, 2, 2))
+    await subject.append(key, entries(1, 2, 2))
     found = await subject.numbers(key)
-    _expect(found == [1, 2], f"a uuid that is twice in one append() must be stored once: {found}.")
-    await subject.append(key, _entries(1, 2))
+    expect(found == [1, 2], f"a uuid that is twice in one append() must be stored once: {found}.")
+    await subject.append(key, entries(1, 2))
     found = await subject.numbers(key)
-    _expect(found == [1, 2], f"append() of known uuids must change nothing, got {found}.")
-    await subject.append(key, _entries(2, 3, 1, 4))
+    expect(found == [1, 2], f"append() of known uuids must change nothing, got {found}.")
+    await subject.append(key, entries(2, 3, 1, 4))
     found = await subject.numbers(key)
-    _expect(
+    expect(
         found == [1, 2, 3, 4],
         f"append() must skip known uuids and keep the others: expected 1 2 3 4, got {found}.",
     )
 
 
-async def _without_uuid(subject: _Subject) -> None:
+async def _without_uuid(subject: Subject) -> None:
     key = subject.key()
     entry = {"type": "tag", "tag": "x"}
     await subject.append(key, [entry, entry])
     await subject.append(key, [entry, {"uuid": None}])
     found = await subject.store.load(key)
-    _expect(
+    expect(
         found is not None and len(found) == 4,
         f"append() must store entries without a uuid every time: expected 4, got "
         f"{len(found or ())}.",
     )
 
 
-async def _uuid_by_key(subject: _Subject) -> None:
+async def _uuid_by_key(subject: Subject) -> None:
     key, other = subject.key(), subject.key()
-    for one in (key, _sub(key, "journal"), _sub(key, "subagents/agent-1"), other):
-        await subject.append(one, _entries(1))
+    for one in (key, sub(key, "journal"), sub(key, "subagents/agent-1"), other):
+        await subject.append(one, entries(1))
         found = await subject.numbers(one)
-        _expect(
+        expect(
             found == [1],
             f"a uuid must be known per key, not per session or store: subkey {one.subkey!r} of "
             f"another key must store it too, got {found}.",
@@ -208,13 +166,13 @@ _VALUES: dict[str, Any] = {
 }
 
 
-async def _json(subject: _Subject) -> None:
+async def _json(subject: Subject) -> None:
     for what, value in _VALUES.items():
         key = subject.key()
         entry = {"uuid": "1", "value": value}
         await subject.append(key, [entry])
         found = await subject.store.load(key)
-        _expect(
+        expect(
             found is not None and _equal(list(found), [entry]),
             f"load() must return every JSON value as it was appended. Changed: {what}.",
         )
@@ -232,65 +190,106 @@ def _equal(one: object, other: object) -> bool:
     return True
 
 
-async def _large(subject: _Subject) -> None:
+async def _large(subject: Subject) -> None:
     key = subject.key()
     entry = {"uuid": "1", "text": "0123456789abcdef" * 655_360}
     await subject.append(key, [entry, {"uuid": "2"}])
     found = await subject.store.load(key)
-    _expect(
+    expect(
         found is not None and list(found) == [entry, {"uuid": "2"}],
         "an entry of 10 MiB must be stored and loaded unchanged.",
     )
 
 
-async def _copies(subject: _Subject) -> None:
+async def _ranges(subject: Subject) -> None:
+    store = ranges_of(subject.store)
+    if store is None:
+        return
+    key = subject.key()
+    expect(await store.load_ends(key, 10) == (b"", b""), "load_ends() of no entries must be empty.")
+    await subject.append(key, entries(*range(10)))
+    whole, rest = await store.load_ends(key, 10_000)
+    found = [json.loads(line)["n"] for line in whole.splitlines()]
+    expect(
+        (found, rest) == (list(range(10)), b""),
+        "load_ends() must return a short list as a whole, one entry per line, in the first part.",
+    )
+    await subject.append(key, [{"uuid": "x", "text": "x" * 1000}, *entries(10)])
+    whole, _ = await store.load_ends(key, 10_000)
+    for size in (5, len(whole) // 2 - 1):
+        ends = await store.load_ends(key, size)
+        expect(
+            ends == (whole[:size], whole[-size:]),
+            f"load_ends() of a long list must return its first and its last {size} bytes.",
+        )
+    loaded = list(await subject.store.load(key) or ())
+    end = 0
+    for size in (1, 500, 100_000):
+        parts: list[Entry] = []
+        end, before = 0, -1
+        while end != before:
+            before = end
+            part, end = await store.load_after(key, end, size)
+            parts += part
+        expect(parts == loaded, "load_after() must return all entries in order, part by part.")
+    part, _ = await store.load_after(key, 0, 1)
+    expect(len(part) < len(loaded), "load_after() must stop after `size` bytes.")
+    await subject.append(key, entries(11))
+    part, _ = await store.load_after(key, end, 1)
+    expect(
+        [one.get("n") for one in part] == [11],
+        "load_after() must return what was appended after a position.",
+    )
+
+
+async def _copies(subject: Subject) -> None:
     key = subject.key()
     given: dict[str, Any] = {"uuid": "1", "list": [1]}
     await subject.append(key, [given])
     given["list"].append(2)
     first: Any = await subject.store.load(key) or [{"list": None}]
-    _expect(
+    expect(
         first[0]["list"] == [1],
         "a change of an entry after append() must not change the stored entry.",
     )
     first[0]["list"].append(3)
     second: Any = await subject.store.load(key) or [{"list": None}]
-    _expect(
+    expect(
         second[0]["list"] == [1],
         "a change of a loaded entry must not change the stored entry.",
     )
 
 
-async def _atomic(subject: _Subject) -> None:
+async def _atomic(subject: Subject) -> None:
     key = subject.key()
-    bad: list[Entry] = [*_entries(1), {"uuid": "bad", "value": object()}, *_entries(2)]
+    bad: list[Entry] = [*entries(1), {"uuid": "bad", "value": object()}, *entries(2)]
     try:
         await subject.append(key, bad)
     except Exception:
         found = await subject.numbers(key)
-        _expect(found is None, f"an append() that fails must store nothing, got {found}.")
+        expect(found is None, f"an append() that fails must store nothing, got {found}.")
 
 
-async def _project_is_not_identity(subject: _Subject) -> None:
+async def _project_is_not_identity(subject: Subject) -> None:
     key = subject.key(project="bridle-check-one")
-    await subject.append(key, _entries(1))
+    await subject.append(key, entries(1))
     for project in ("bridle-check-two", ""):
         same = SessionKey(key.session_id, "", project)
         found = await subject.numbers(same)
-        _expect(
+        expect(
             found == [1],
             f"a session must be found from any project: load() with project {project!r} got "
             f"{found}.",
         )
-    await subject.append(SessionKey(key.session_id, "", "bridle-check-two"), _entries(1, 2))
+    await subject.append(SessionKey(key.session_id, "", "bridle-check-two"), entries(1, 2))
     found = await subject.numbers(key)
-    _expect(
+    expect(
         found == [1, 2],
         f"append() with another project must continue the same session: expected 1 2, got {found}.",
     )
 
 
-async def _odd_names(subject: _Subject) -> None:
+async def _odd_names(subject: Subject) -> None:
     base = subject.key(name=":a").session_id
     keys = [
         SessionKey(base, "b", "bridle-check"),
@@ -301,10 +300,10 @@ async def _odd_names(subject: _Subject) -> None:
     ]
     keys.append(SessionKey(keys[-1].session_id.removesuffix("A") + "a", "", "bridle-check"))
     for number, key in enumerate(keys):
-        await subject.append(key, _entries(number))
+        await subject.append(key, entries(number))
     for number, key in enumerate(keys):
         found = await subject.numbers(key)
-        _expect(
+        expect(
             found == [number],
             f"session ids and subkeys are arbitrary text: {key.session_id!r} with subkey "
             f"{key.subkey!r} expected [{number}], got {found}.",
@@ -316,131 +315,131 @@ async def _odd_names(subject: _Subject) -> None:
 # ---------------------------------------------------------------- subkeys, lists, deleting
 
 
-async def _subkeys(subject: _Subject) -> None:
+async def _subkeys(subject: Subject) -> None:
     key = subject.key()
     names = ["subagents/agent-b", "journal", "subagents/agent-a"]
-    await subject.append(key, _entries(0))
+    await subject.append(key, entries(0))
     for number, name in enumerate(names, 1):
-        await subject.append(_sub(key, name), _entries(number))
+        await subject.append(sub(key, name), entries(number))
     for number, name in enumerate(["", *names]):
-        found = await subject.numbers(_sub(key, name))
-        _expect(
+        found = await subject.numbers(sub(key, name))
+        expect(
             found == [number],
             f"each subkey must have its own entries: {name!r} expected [{number}], got {found}.",
         )
     if not isinstance(subject.store, SubkeyStore):
         return
     found = list(await subject.store.subkeys(key.session_id))
-    _expect(
+    expect(
         found == sorted(names),
         f"subkeys() must return the subkeys sorted and without '': expected {sorted(names)}, "
         f"got {found}.",
     )
 
 
-async def _list(subject: _Subject) -> None:
+async def _list(subject: Subject) -> None:
     one, two = f"bridle-check-{uuid4()}", f"bridle-check-{uuid4()}"
     first, second, third = (subject.key(project=project) for project in (one, two, one))
     for key in (first, second, third):
-        await subject.append(key, _entries(1))
+        await subject.append(key, entries(1))
         await asyncio.sleep(0.01)  # a store may count in milliseconds
     ids = [key.session_id for key in (third, second, first)]
     found = await subject.listed(None)
-    _expect(found == ids, "list() must return all sessions, the last updated first.")
+    expect(found == ids, "list() must return all sessions, the last updated first.")
     found = [session.session_id for session in await subject.store.list(one)]
-    _expect(
+    expect(
         found == [third.session_id, first.session_id],
         "list(project) must return the sessions of this project only, the last updated first.",
     )
-    await subject.append(first, _entries(2))
+    await subject.append(first, entries(2))
     found = [session.session_id for session in await subject.store.list(one)]
-    _expect(
+    expect(
         found == [first.session_id, third.session_id],
         "append() must move a session to the front of list().",
     )
     sessions = await subject.store.list(one)
-    _expect(
+    expect(
         all(session.project == one for session in sessions),
         "list() must return the project of each session.",
     )
-    _expect(
+    expect(
         all(abs(session.updated_at - time.time()) < 3600 for session in sessions),
         "StoredSession.updated_at must be the time of the last append in seconds since the epoch.",
     )
-    _expect(list(await subject.store.list("bridle-check-none")) == [], "list() of an unknown "
+    expect(list(await subject.store.list("bridle-check-none")) == [], "list() of an unknown "
             "project must be empty.")  # fmt: skip
 
 
-async def _list_needs_a_transcript(subject: _Subject) -> None:
+async def _list_needs_a_transcript(subject: Subject) -> None:
     project = f"bridle-check-{uuid4()}"
     key = subject.key("journal", project=project)
-    await subject.append(key, _entries(1))
-    _expect(
+    await subject.append(key, entries(1))
+    expect(
         not list(await subject.store.list(project)),
         "list() must not contain a session that has only subkeys.",
     )
-    await subject.append(_sub(key, ""), _entries(1))
+    await subject.append(sub(key, ""), entries(1))
     found = [session.session_id for session in await subject.store.list(project)]
-    _expect(found == [key.session_id], "list() must contain a session once it has a transcript.")
+    expect(found == [key.session_id], "list() must contain a session once it has a transcript.")
 
 
-async def _delete(subject: _Subject) -> None:
+async def _delete(subject: Subject) -> None:
     key, other = subject.key(), subject.key()
-    for one in (key, _sub(key, "journal"), _sub(key, "subagents/agent-1"), other):
-        await subject.append(one, _entries(1))
+    for one in (key, sub(key, "journal"), sub(key, "subagents/agent-1"), other):
+        await subject.append(one, entries(1))
     await subject.store.delete(key)
     for subkey in ("", "journal", "subagents/agent-1"):
-        found = await subject.numbers(_sub(key, subkey))
-        _expect(
+        found = await subject.numbers(sub(key, subkey))
+        expect(
             found is None,
             f"delete() of a session must delete its subkeys: {subkey!r} still has {found}.",
         )
     found = list(await subkeys_of(subject.store, key.session_id))
-    _expect(not found, f"subkeys() of a deleted session must be empty, got {found}.")
+    expect(not found, f"subkeys() of a deleted session must be empty, got {found}.")
     listed = await subject.listed(None)
-    _expect(key.session_id not in listed, "list() must not contain a deleted session.")
-    _expect(
+    expect(key.session_id not in listed, "list() must not contain a deleted session.")
+    expect(
         listed == [other.session_id] and await subject.numbers(other) == [1],
         "delete() must not touch other sessions.",
     )
-    await subject.append(key, _entries(1, 2))
+    await subject.append(key, entries(1, 2))
     found = await subject.numbers(key)
-    _expect(found == [1, 2], f"a deleted session can be stored again, uuids included: {found}.")
+    expect(found == [1, 2], f"a deleted session can be stored again, uuids included: {found}.")
 
 
-async def _delete_subkey(subject: _Subject) -> None:
+async def _delete_subkey(subject: Subject) -> None:
     key = subject.key()
     for subkey in ("", "journal", "journal-2"):
-        await subject.append(_sub(key, subkey), _entries(1))
-    await subject.store.delete(_sub(key, "journal"))
-    found = await subject.numbers(_sub(key, "journal"))
-    _expect(found is None, f"delete() of a subkey must delete its entries, load() got {found}.")
-    _expect(
-        await subject.numbers(key) == [1] and await subject.numbers(_sub(key, "journal-2")) == [1],
+        await subject.append(sub(key, subkey), entries(1))
+    await subject.store.delete(sub(key, "journal"))
+    found = await subject.numbers(sub(key, "journal"))
+    expect(found is None, f"delete() of a subkey must delete its entries, load() got {found}.")
+    expect(
+        await subject.numbers(key) == [1] and await subject.numbers(sub(key, "journal-2")) == [1],
         "delete() of a subkey must keep the transcript and the other subkeys.",
     )
-    await subject.append(_sub(key, "journal"), _entries(1))
-    found = await subject.numbers(_sub(key, "journal"))
-    _expect(found == [1], "a deleted subkey can be stored again, uuids included.")
+    await subject.append(sub(key, "journal"), entries(1))
+    found = await subject.numbers(sub(key, "journal"))
+    expect(found == [1], "a deleted subkey can be stored again, uuids included.")
 
 
 # ---------------------------------------------------------------- many at once
 
 
-async def _concurrent(subject: _Subject) -> None:
+async def _concurrent(subject: Subject) -> None:
     key = subject.key()
     writers, batches, size = 8, 8, 5
 
     async def write(writer: int) -> None:
         for batch in range(batches):
             first = writer * 1000 + batch * size
-            await subject.append(key, _entries(*range(first, first + size)))
+            await subject.append(key, entries(*range(first, first + size)))
 
     await asyncio.gather(*map(write, range(writers)))
     _check_batches(await subject.numbers(key) or [], writers, batches, size)
 
 
-async def _loops(subject: _Subject) -> None:
+async def _loops(subject: Subject) -> None:
     key = subject.key()
     writers, batches, size = 3, 5, 5
     problems: list[BaseException] = []
@@ -448,7 +447,7 @@ async def _loops(subject: _Subject) -> None:
     async def write(writer: int) -> None:
         for batch in range(batches):
             first = writer * 1000 + batch * size
-            await subject.append(key, _entries(*range(first, first + size)))
+            await subject.append(key, entries(*range(first, first + size)))
 
     def run(writer: int) -> None:
         try:
@@ -463,7 +462,7 @@ async def _loops(subject: _Subject) -> None:
         thread.start()
     for thread in threads:
         await asyncio.to_thread(thread.join, _TIMEOUT)
-    _expect(
+    expect(
         not problems,
         f"append() must work from several event loops at once, but raised {problems[:1]}.",
     )
@@ -473,94 +472,31 @@ async def _loops(subject: _Subject) -> None:
 def _check_batches(found: list[object], writers: int, batches: int, size: int) -> None:
     numbers = [number for number in found if isinstance(number, int)]
     expected = writers * batches * size
-    _expect(
+    expect(
         len(numbers) == len(set(numbers)) == expected,
         f"concurrent append() calls must lose and repeat nothing: {expected} entries expected, "
         f"got {len(numbers)}, {len(set(numbers))} of them different.",
     )
     for at in range(0, expected, size):
         batch = numbers[at : at + size]
-        _expect(
+        expect(
             batch == list(range(batch[0], batch[0] + size)),
             "the entries of one append() must stay together and in order.",
         )
     for writer in range(writers):
         own = [number for number in numbers if number // 1000 == writer]
-        _expect(own == sorted(own), "append() calls that follow each other must stay in order.")
+        expect(own == sorted(own), "append() calls that follow each other must stay in order.")
 
 
-# ---------------------------------------------------------------- leases
-
-
-def _leasing(subject: _Subject) -> LeasingStore | None:
-    return subject.store if isinstance(subject.store, LeasingStore) else None
-
-
-async def _lease(subject: _Subject) -> None:
-    store = _leasing(subject)
-    if store is None:
-        return
-    one, two = subject.key().session_id, subject.key().session_id
-    _expect(await store.acquire(one, "a", 60), "acquire() of a free session must return True.")
-    _expect(not await store.acquire(one, "b", 60), "acquire() must return False if another owner "
-            "holds the lease.")  # fmt: skip
-    _expect(await store.acquire(one, "a", 60), "acquire() by the owner must renew the lease.")
-    _expect(await store.acquire(two, "b", 60), "the lease of one session must not lock another.")
-    await store.release(one, "b")
-    _expect(not await store.acquire(one, "b", 60), "release() by another owner must do nothing.")
-    await store.release(one, "a")
-    _expect(await store.acquire(one, "b", 60), "acquire() after release() must return True.")
-    _expect(not await store.acquire(one, "a", 60), "the new owner must hold the lease alone.")
-    await store.release(one, "b")
-    await store.release(one, "b")
-    await store.release(two, "b")
-
-
-async def _lease_expires(subject: _Subject) -> None:
-    store = _leasing(subject)
-    if store is None:
-        return
-    session_id = subject.key().session_id
-    began = time.monotonic()
-    await store.acquire(session_id, "a", 0.5)
-    is_taken = await store.acquire(session_id, "b", 60)
-    if time.monotonic() - began < 0.4:
-        _expect(not is_taken, "a lease must hold until its time is over.")
-    while not is_taken and time.monotonic() - began < _LEASE_LIMIT:
-        await asyncio.sleep(0.05)
-        is_taken = await store.acquire(session_id, "b", 60)
-    _expect(is_taken, f"a lease of 0.5 s must be free within {_LEASE_LIMIT:g} s.")
-    _expect(not await store.acquire(session_id, "a", 60), "an expired lease has a new owner.")
-    await store.release(session_id, "b")
-
-    renewed = subject.key().session_id
-    await store.acquire(renewed, "a", 0.2)
-    await store.acquire(renewed, "a", 60)
-    await asyncio.sleep(0.4)
-    _expect(not await store.acquire(renewed, "b", 60), "renewing a lease must extend its time.")
-    await store.release(renewed, "a")
-
-
-async def _lease_race(subject: _Subject) -> None:
-    store = _leasing(subject)
-    if store is None:
-        return
-    session_id = subject.key().session_id
-    owners = [f"owner-{number}" for number in range(16)]
-    taken = await asyncio.gather(*(store.acquire(session_id, owner, 60) for owner in owners))
-    _expect(sum(taken) == 1, f"one of 16 owners must get the lease, but {sum(taken)} got it.")
-    await store.release(session_id, owners[taken.index(True)])
-
-
-async def _close(subject: _Subject) -> None:
+async def _close(subject: Subject) -> None:
     close = getattr(subject.store, "aclose", None)
     if close is not None:
-        await subject.append(subject.key(), _entries(1))
+        await subject.append(subject.key(), entries(1))
         await close()
         await close()
 
 
-_CHECKS: dict[str, Callable[[_Subject], Awaitable[None]]] = {
+_CHECKS: dict[str, Callable[[Subject], Awaitable[None]]] = {
     "keeps the order": _order,
     "has no entries for an unknown key": _unknown,
     "stores a uuid once": _idempotent,
@@ -568,6 +504,7 @@ _CHECKS: dict[str, Callable[[_Subject], Awaitable[None]]] = {
     "knows uuids by key": _uuid_by_key,
     "keeps every JSON value": _json,
     "keeps large entries": _large,
+    "loads parts of a list": _ranges,
     "keeps its own copies": _copies,
     "appends all or nothing": _atomic,
     "finds a session from any project": _project_is_not_identity,
@@ -579,9 +516,11 @@ _CHECKS: dict[str, Callable[[_Subject], Awaitable[None]]] = {
     "deletes a subkey": _delete_subkey,
     "takes concurrent appends": _concurrent,
     "works on several event loops": _loops,
-    "leases a session to one owner": _lease,
-    "ends leases in time": _lease_expires,
-    "leases a session once in a race": _lease_race,
+    "leases a session to one owner": check_lease,
+    "ends leases in time": check_expiry,
+    "leases a session once in a race": check_race,
+    "appends for the owner of the lease only": check_append,
+    "lets no append follow a lost lease": check_append_race,
     "closes twice": _close,
 }
 

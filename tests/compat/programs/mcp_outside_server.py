@@ -43,7 +43,7 @@ async def main():
     async with ClaudeSDKClient(options) as client:
         while True:
             servers = (await client.get_mcp_status())["mcpServers"]
-            if all(one["status"] == "connected" for one in servers):
+            if [one["status"] for one in servers] == ["connected"] * 2:
                 break
             await anyio.sleep(0.05)
         print(sorted(one["name"] for one in servers))

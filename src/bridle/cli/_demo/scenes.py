@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from bridle import Outcome, OutcomeReason, Session, Turn
-from bridle.cli._demo import program
-from bridle.cli.shown import counted, seconds
+from bridle.cli._demo import tour_program as program
+from bridle.cli._screens.shown import counted, seconds
 from bridle.content import ToolUseBlock
 from bridle.messages import AssistantMessage, Message
 from bridle.testing.script import Block, Reply, text, tool_use

@@ -12,14 +12,13 @@ from typing import Any
 import msgspec
 
 from bridle import Outcome, Session
-from bridle._core.versions import Version
-from bridle._shell.locate import find_cli, version_of
-from bridle.cli._demo import program
+from bridle._spi import Version, find_cli, version_of
+from bridle.cli._demo import tour_program as program
 from bridle.cli._demo.scenes import IN_SESSION, KEPT, SCENES, TYPED, Proof, Scene, Seen
-from bridle.cli._demo.stage import Stage, excerpt, line_of
-from bridle.cli.printable import one_line
-from bridle.cli.shown import Span, Tone, counted, dollars, joined, seconds
-from bridle.cli.view import BAD, GOOD, NOTE, WARN
+from bridle.cli._demo.tour_output import Stage, excerpt, line_of
+from bridle.cli._screens.printable import one_line
+from bridle.cli._screens.shown import Span, Tone, counted, dollars, joined, seconds
+from bridle.cli._screens.view import BAD, GOOD, NOTE, WARN
 from bridle.errors import StartError
 from bridle.messages import Message
 from bridle.options import CliOptions

@@ -1,1 +1,1 @@
-"""What ``bridle port`` knows: the native names, and how to rewrite uses of the official SDK."""
+"""What ``bridle port`` knows: the native names, and how to find the uses of the official SDK."""

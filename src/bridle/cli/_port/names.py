@@ -1,4 +1,4 @@
-"""The native name for each public name of the official SDK, its options and its methods.
+"""The native name for each public name of the official SDK, its arguments and its methods.
 
 This module contains data. An empty name means that a program written for Bridle needs none.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from bridle import hooks
+from bridle.compat._failed_hooks import CANNOT_FAIL, GUARDS, HOOK_TIMEOUT
 
 
 class Native(msgspec.Struct, frozen=True):
@@ -24,6 +24,7 @@ _HOOK_DICTIONARY = "Bridle has a record for each hook result in place of diction
 _PLAIN = "A plain string. Bridle has no literal type for it."
 _DICTIONARY = "Pass a plain dictionary."
 _TYPED = "The reply is a record with attributes, not a dictionary."
+_STORED = "Await it, or call it without await in bridle.sync.sessions."
 _FROM_STORE = "Pass store=... to the same function that reads the CLI's files."
 
 
@@ -48,9 +49,9 @@ def _contexts(module: str, *events: str) -> dict[str, Native]:
 
 NAMES: Mapping[str, Native] = {
     # entry points
-    "query": Native("query"),
-    "ClaudeSDKClient": Native("Session"),
-    "ClaudeAgentOptions": Native("Agent"),
+    "query": Native("query", note="query(prompt, model=..., ...), or agent.query(prompt)."),
+    "ClaudeSDKClient": Native("Session", note="agent.session() returns one. Use `async with`."),
+    "ClaudeAgentOptions": Native("Agent", note="agent.replace(...) returns a changed copy."),
     "Transport": Native("", "", "Use transport_factory, or runner for queries without callbacks."),
     "__version__": Native("", "", "importlib.metadata.version('bridle')"),
     # messages and blocks
@@ -96,7 +97,9 @@ NAMES: Mapping[str, Native] = {
     "TERMINAL_TASK_STATUSES": Native("", "", "session.tasks.list() lists the tasks that run."),
     # options
     **_same("bridle.options", "PermissionMode", "SettingSource"),
-    "AgentDefinition": Native("AgentConfig"),
+    "AgentDefinition": Native(
+        "AgentConfig", note="It has its name itself, and names in snake case. agents is a list."
+    ),
     **_nothing(
         _DICTIONARY,
         *("McpHttpServerConfig", "McpServerConfig", "McpSSEServerConfig", "McpStdioServerConfig"),
@@ -114,10 +117,15 @@ NAMES: Mapping[str, Native] = {
     "CanUseToolShadowedWarning": Native("SdkWarning", note="It goes to on_warning."),
     "PermissionBehavior": Native("PermissionBehavior", "bridle.permissions"),
     "PermissionResult": Native("PermissionResult"),
-    "PermissionResultAllow": Native("Allow"),
-    "PermissionResultDeny": Native("Deny"),
+    "PermissionResultAllow": Native("Allow", note="With updated_input: Edit(new_input)."),
+    "PermissionResultDeny": Native("Deny", note="Deny(reason, interrupt=False)."),
     "PermissionRuleValue": Native("PermissionRule", "bridle.permissions"),
-    "PermissionUpdate": Native("PermissionUpdate", "bridle.permissions"),
+    "PermissionUpdate": Native(
+        "PermissionUpdate",
+        "bridle.permissions",
+        "One class for each type: AddRules, ReplaceRules, RemoveRules, AddDirectories, "
+        "RemoveDirectories, SetMode.",
+    ),
     "ToolPermissionContext": Native("CanUseToolContext"),
     # hooks
     **_contexts(
@@ -145,13 +153,13 @@ NAMES: Mapping[str, Native] = {
     "AsyncHookJSONOutput": Native("", "", "Start a task and return Continue()."),
     "SyncHookJSONOutput": Native("HookResult", note=_HOOK_DICTIONARY),
     "HookJSONOutput": Native("HookResult", note=_HOOK_DICTIONARY),
-    "HookMatcher": Native("Hook"),
+    "HookMatcher": Native("Hook", note="One Hook for each function: Hook(function, matcher=...)."),
     "HookSpecificOutput": Native("HookOutput", note=_HOOK_DICTIONARY),
     "SessionCronSummary": Native("", "", "Read ctx.session_crons."),
     # tools and MCP servers
-    "create_sdk_mcp_server": Native("ToolServer"),
+    "create_sdk_mcp_server": Native("ToolServer", note="Its name is the key in mcp_servers."),
     "SdkMcpTool": Native("Tool"),
-    "tool": Native("tool"),
+    "tool": Native("tool", note="Bridle reads the signature and the docstring, or schema=..."),
     "ToolAnnotations": Native("", "", "Pass a mapping: @tool(annotations={...})."),
     "McpSdkServerConfig": Native("ToolServer"),
     "McpSdkServerConfigStatus": Native("ToolServer"),
@@ -168,17 +176,23 @@ NAMES: Mapping[str, Native] = {
     "SDKSessionInfo": Native("SessionInfo", "bridle.sessions"),
     "SessionMessage": Native("Message", "bridle", "read_messages returns ordinary messages."),
     "ForkSessionResult": Native("", "", "fork returns the id of the new session."),
-    "list_sessions": Native("list_sessions", "bridle.sessions"),
-    "get_session_info": Native("get_session", "bridle.sessions"),
-    "get_session_messages": Native("read_messages", "bridle.sessions"),
+    "list_sessions": Native(
+        "list_sessions", "bridle.sessions", f"{_STORED} Only those of the directory itself."
+    ),
+    "get_session_info": Native(
+        "get_session", "bridle.sessions", "It raises SessionNotFoundError if there is no session."
+    ),
+    "get_session_messages": Native(
+        "read_messages", "bridle.sessions", "For limit and offset, take a slice."
+    ),
     "list_subagents": Native("read_transcript", "bridle.sessions", "Its attribute subagents."),
     "get_subagent_messages": Native(
         "read_transcript", "bridle.sessions", "Its attribute subagents."
     ),
-    "rename_session": Native("rename", "bridle.sessions"),
-    "tag_session": Native("tag", "bridle.sessions"),
-    "delete_session": Native("delete", "bridle.sessions"),
-    "fork_session": Native("fork", "bridle.sessions"),
+    "rename_session": Native("rename", "bridle.sessions", _STORED),
+    "tag_session": Native("tag", "bridle.sessions", _STORED),
+    "delete_session": Native("delete", "bridle.sessions", _STORED),
+    "fork_session": Native("fork", "bridle.sessions", "up_to_message_id is up_to."),
     "list_sessions_from_store": Native("list_sessions", "bridle.sessions", _FROM_STORE),
     "get_session_info_from_store": Native("get_session", "bridle.sessions", _FROM_STORE),
     "get_session_messages_from_store": Native("read_messages", "bridle.sessions", _FROM_STORE),
@@ -215,51 +229,48 @@ NAMES: Mapping[str, Native] = {
 """Official name → native name."""
 
 
-class Option(msgspec.Struct, frozen=True):
-    """A keyword of Agent, or "" if there is none, and what to know about it."""
-
-    name: str
-    note: str = ""
-
-
 _CONVERSATION = "It is an argument of agent.run, agent.query and agent.session."
 
-OPTIONS: Mapping[str, Option] = {
-    "can_use_tool": Option("on_can_use_tool", "The callback gets one context."),
-    "continue_conversation": Option("continue_session", _CONVERSATION),
-    "debug_stderr": Option("", "Use on_stderr, which takes a function."),
-    "enable_file_checkpointing": Option("file_checkpointing_enabled"),
-    "extra_args": Option("extra_args", "A list of arguments, such as ['--flag=value']."),
-    "fork_session": Option("fork_session", _CONVERSATION),
-    "hooks": Option("hooks", "The callbacks get one context."),
-    "load_timeout_ms": Option("load_timeout", "In seconds."),
-    "mcp_servers": Option(
-        "mcp_servers", "Servers outside the process go to mcp_config={'mcpServers': {...}}."
+OPTIONS: Mapping[str, Native] = {
+    "can_use_tool": Native("on_can_use_tool", "", "The callback gets one context."),
+    "continue_conversation": Native("continue_session", "", _CONVERSATION),
+    "debug_stderr": Native("", "", "Use on_stderr, which takes a function."),
+    "enable_file_checkpointing": Native("file_checkpointing_enabled"),
+    "extra_args": Native("extra_args", "", "A list of arguments, such as ['--flag=value']."),
+    "fork_session": Native("fork_session", "", _CONVERSATION),
+    "hooks": Native("hooks", "", "The callbacks get one context."),
+    "load_timeout_ms": Native("load_timeout", "", "In seconds."),
+    "mcp_servers": Native(
+        "mcp_servers", "", "Servers outside the process go to mcp_config={'mcpServers': {...}}."
     ),
-    "output_format": Option("json_schema", "Or pass output_type=... to agent.run."),
-    "plugins": Option("plugins", "A list of paths."),
-    "resume": Option("resume_session_id", _CONVERSATION),
-    "resume_drops_turn": Option("resume_drops_turn", _CONVERSATION),
-    "resume_session_at": Option("resume_session_at", _CONVERSATION),
-    "session_id": Option("session_id", _CONVERSATION),
-    "session_store": Option("store", "Stores for the official protocol are accepted."),
-    "session_store_flush": Option("", "Remove it: Bridle sends entries as they come."),
-    "stderr": Option("on_stderr"),
-    "task_budget": Option("task_budget", "The number itself."),
+    "output_format": Native("json_schema", "", "Or pass output_type=... to agent.run."),
+    "plugins": Native("plugins", "", "A list of paths."),
+    "resume": Native("resume_session_id", "", _CONVERSATION),
+    "resume_drops_turn": Native("resume_drops_turn", "", _CONVERSATION),
+    "resume_session_at": Native("resume_session_at", "", _CONVERSATION),
+    "session_id": Native("session_id", "", _CONVERSATION),
+    "session_store": Native("store", "", "Stores for the official protocol are accepted."),
+    "session_store_flush": Native("", "", "Remove it: Bridle sends entries as they come."),
+    "stderr": Native("on_stderr"),
+    "system_prompt": Native(
+        "system_prompt",
+        "",
+        "For a preset: append_system_prompt. For a file: system_prompt_file.",
+    ),
+    "task_budget": Native("task_budget", "", "The number itself."),
 }
 """Options whose name or meaning differs. Every other option has the same name and meaning."""
-
-CONVERSATION = {name for name, option in OPTIONS.items() if option.note == _CONVERSATION}
-"""Options that choose a conversation."""
 
 METHODS: Mapping[str, str] = {
     "connect": "session.connect",
     "disconnect": "session.aclose",
     "get_context_usage": "session.context.usage",
     "get_mcp_status": "session.mcp.status",
+    "get_server_info": "session.server_info",
     "interrupt": "session.interrupt",
     "query": "session.send_user_message",
     "receive_messages": "session.messages",
+    "receive_response": "turn",
     "reconnect_mcp_server": "session.mcp.reconnect",
     "rewind_files": "session.rewind_files",
     "set_model": "session.set_model",
@@ -267,39 +278,41 @@ METHODS: Mapping[str, str] = {
     "stop_task": "session.tasks.stop",
     "toggle_mcp_server": "session.mcp.toggle",
 }
-"""Methods of ClaudeSDKClient that are methods of a session, with the same arguments."""
+"""Methods of ClaudeSDKClient. `turn` is what ``session.send_user_message`` returned."""
 
-UPDATES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "addDirectories": ("AddDirectories", ("directories",)),
-    "addRules": ("AddRules", ("rules", "behavior")),
-    "removeDirectories": ("RemoveDirectories", ("directories",)),
-    "removeRules": ("RemoveRules", ("rules", "behavior")),
-    "replaceRules": ("ReplaceRules", ("rules", "behavior")),
-    "setMode": ("SetMode", ("mode",)),
+ARGUMENTS: Mapping[str, Mapping[str, Native]] = {
+    "ClaudeAgentOptions": OPTIONS,
+    "HookMatcher": {
+        "hooks": Native("", "", "One Hook for each function."),
+        "on_failure": Native("on_error", "", f"Leave it out at {', '.join(sorted(CANNOT_FAIL))}."),
+        "timeout": Native("timeout", "", f"Without it: {HOOK_TIMEOUT} seconds, and 60 in Bridle."),
+    },
+    "PermissionResultAllow": {"updated_input": Native("", "", "Edit(new_input)")},
+    "PermissionResultDeny": {"message": Native("reason")},
+    "query": {
+        "options": Native("", "", "The options are arguments of query, or of Agent."),
+        "transport": Native("transport_factory"),
+    },
 }
-"""Type of a PermissionUpdate → its class, and the fields that it has beside destination."""
+"""Arguments whose name or meaning differs, by the function or class that takes them."""
 
-_IN_BRIDLE = {one.name for one in NAMES.values() if one.module == "bridle"}
-
-
-def _module_of(context: str) -> str:
-    return "bridle" if context in _IN_BRIDLE else "bridle.hooks"
-
-
-RESULTS: Mapping[str, str] = {
-    **dict.fromkeys(
-        (
-            *("Agent", "AgentConfig", "Allow", "Block", "CanUseToolContext", "Continue", "Deny"),
-            *("Edit", "EndTurn", "Hook", "HookContext", "HookOutput", "ModifyInput", "ToolServer"),
-            *("query", "start_session", "tool"),
-        ),
-        "bridle",
+DIFFERENCES: Mapping[str, str] = {
+    "system prompt": (
+        "Without system_prompt, the CLI uses its own system prompt. The official SDK sends an "
+        "empty one: set system_prompt=''."
     ),
-    **dict.fromkeys(
-        ("PermissionRule", *(name for name, _ in UPDATES.values())), "bridle.permissions"
+    "hooks": (
+        "A hook and a permission callback get one context. It has the fields as attributes, and "
+        "ctx.raw is the dictionary. A hook returns Block, ModifyInput, EndTurn or HookOutput. A "
+        "hook that returns None lets the work continue, also with on_error. At "
+        f"{', '.join(sorted(GUARDS))}, set on_timeout='block'. Without timeout=, a hook has 60 "
+        f"seconds and not {HOOK_TIMEOUT}. Set parallel_hooks=True if an event has several hooks; "
+        "with a store, PreToolUse can then have one."
     ),
-    **{name: _module_of(name) for name in hooks.__all__ if name.endswith("Context")},
-    "sessions": "bridle",
-    "sync": "bridle",
+    "results": (
+        "Each turn ends with one Outcome: `outcome = await turn`, or `await run(prompt)`. Its "
+        "reason says how the turn ended; check outcome.ok, not the subtype of a ResultMessage. A "
+        "tool returns the result itself, and raises ToolFailure(text) for an error."
+    ),
 }
-"""Names that native forms use, with the module to import them from."""
+"""What differs in all programs, by topic."""

@@ -10,9 +10,9 @@ from typing import Literal
 
 import msgspec
 
-from bridle._core import actions as act
-from bridle._core.transcript_texts import output_of
-from bridle.cli._timeline.frames import (
+from bridle._spi import actions as act
+from bridle._spi import output_of
+from bridle.cli._timeline.frame_summaries import (
     Json,
     about,
     blocks,

@@ -16,8 +16,8 @@ from importlib.resources import files
 
 import msgspec
 
-from bridle.cli._timeline.model import Timeline
 from bridle.cli._timeline.spans import Lane
+from bridle.cli._timeline.timeline import Timeline
 
 # The label of each lane and the hue of its bars. "none" is grey.
 _LANES: dict[Lane, tuple[str, str]] = {

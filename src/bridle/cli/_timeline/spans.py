@@ -12,8 +12,8 @@ from enum import StrEnum
 
 import msgspec
 
-from bridle._core import actions as act
-from bridle.cli._timeline.frames import (
+from bridle._spi import actions as act
+from bridle.cli._timeline.frame_summaries import (
     Json,
     about,
     blocks,

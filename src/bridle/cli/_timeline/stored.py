@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridle._core.transcript_summaries import SessionInfo, seconds_of
-from bridle._core.transcript_texts import INTERRUPTED, is_prompt
-from bridle._core.transcripts import Transcript
-from bridle._core.wire import encode_json
-from bridle.cli._timeline.frames import prompt_of
-from bridle.cli._timeline.model import Timeline, drawn
+from bridle._engine.wire.codec import encode_json
+from bridle._spi import is_prompt, seconds_of
+from bridle.cli._timeline.frame_summaries import prompt_of
 from bridle.cli._timeline.spans import Follower, Lane, Model, Seen, State, Tools
+from bridle.cli._timeline.timeline import Timeline, drawn
 from bridle.messages import Message
+from bridle.sessions import SessionInfo, Transcript
 from bridle.testing.recording import Direction, Entry
+
+_INTERRUPTED = "[Request interrupted by user"
+"""The start of the text with which the CLI notes an interrupt."""
 
 
 def stored_timeline(transcript: Transcript, info: SessionInfo, *, gap: str = "") -> Timeline:
@@ -60,7 +62,7 @@ class _Prompts(Follower):
             prompt = prompt_of(seen.frame)
             self.begin(Lane.TURNS, prompt or "a prompt", seen, prompt=prompt)
         if self.drafts:
-            is_interrupt = prompt_of(seen.frame).startswith(INTERRUPTED)
+            is_interrupt = prompt_of(seen.frame).startswith(_INTERRUPTED)
             self.drafts[-1].close(seen, State.STOPPED if is_interrupt else State.OK)
 
 

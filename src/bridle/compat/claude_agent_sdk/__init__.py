@@ -1,14 +1,63 @@
-"""The public names of ``claude_agent_sdk`` 0.2.183, on the engine of Bridle.
+"""The public names of ``claude_agent_sdk`` 0.2.184, on the engine of Bridle.
 
 To try Bridle in a program for the official SDK, change its imports to this module. For programs
 whose imports cannot be changed, see `bridle.compat.install`.
 """
 
 from bridle.compat.claude_agent_sdk import types as types
-from bridle.compat.claude_agent_sdk._agent_options import (
+from bridle.compat.claude_agent_sdk._errors import (
+    ClaudeSDKError,
+    CLIConnectionError,
+    CLIJSONDecodeError,
+    CLINotFoundError,
+    ProcessError,
+    ResultError,
+)
+from bridle.compat.claude_agent_sdk._stored.official_stores import (
+    InMemorySessionStore,
+)
+from bridle.compat.claude_agent_sdk._stored.session_checks import (
+    project_key_for_directory,
+)
+from bridle.compat.claude_agent_sdk._stored.session_files import (
+    delete_session,
+    fork_session,
+    get_session_info,
+    get_session_messages,
+    get_subagent_messages,
+    list_sessions,
+    list_subagents,
+    rename_session,
+    tag_session,
+)
+from bridle.compat.claude_agent_sdk._stored.session_summaries import (
+    fold_session_summary,
+)
+from bridle.compat.claude_agent_sdk._stored.store_sessions import (
+    delete_session_via_store,
+    fork_session_via_store,
+    get_session_info_from_store,
+    get_session_messages_from_store,
+    get_subagent_messages_from_store,
+    import_session_to_store,
+    list_sessions_from_store,
+    list_subagents_from_store,
+    rename_session_via_store,
+    tag_session_via_store,
+)
+from bridle.compat.claude_agent_sdk._tools import (
+    SdkMcpTool,
+    ToolAnnotations,
+    create_sdk_mcp_server,
+    tool,
+)
+from bridle.compat.claude_agent_sdk._transport import (
+    Transport,
+)
+from bridle.compat.claude_agent_sdk._types.agent_options import (
     ClaudeAgentOptions,
 )
-from bridle.compat.claude_agent_sdk._config_types import (
+from bridle.compat.claude_agent_sdk._types.config_types import (
     AgentDefinition,
     EffortLevel,
     McpSdkServerConfig,
@@ -26,7 +75,7 @@ from bridle.compat.claude_agent_sdk._config_types import (
     ThinkingConfigDisabled,
     ThinkingConfigEnabled,
 )
-from bridle.compat.claude_agent_sdk._control_types import (
+from bridle.compat.claude_agent_sdk._types.control_types import (
     ContextUsageCategory,
     ContextUsageResponse,
     McpServerConnectionStatus,
@@ -37,15 +86,7 @@ from bridle.compat.claude_agent_sdk._control_types import (
     McpToolAnnotations,
     McpToolInfo,
 )
-from bridle.compat.claude_agent_sdk._errors import (
-    ClaudeSDKError,
-    CLIConnectionError,
-    CLIJSONDecodeError,
-    CLINotFoundError,
-    ProcessError,
-    ResultError,
-)
-from bridle.compat.claude_agent_sdk._hook_types import (
+from bridle.compat.claude_agent_sdk._types.hook_types import (
     BackgroundTaskSummary,
     BaseHookInput,
     CwdChangedHookSpecificOutput,
@@ -87,7 +128,7 @@ from bridle.compat.claude_agent_sdk._hook_types import (
     UserPromptSubmitHookSpecificOutput,
     WorktreeCreateHookSpecificOutput,
 )
-from bridle.compat.claude_agent_sdk._message_types import (
+from bridle.compat.claude_agent_sdk._types.message_types import (
     TERMINAL_TASK_STATUSES,
     AssistantMessage,
     ContentBlock,
@@ -128,7 +169,7 @@ from bridle.compat.claude_agent_sdk._message_types import (
     ToolUseBlock,
     UserMessage,
 )
-from bridle.compat.claude_agent_sdk._permission_types import (
+from bridle.compat.claude_agent_sdk._types.permission_types import (
     CanUseTool,
     CanUseToolShadowedWarning,
     PermissionResult,
@@ -137,7 +178,7 @@ from bridle.compat.claude_agent_sdk._permission_types import (
     PermissionUpdate,
     ToolPermissionContext,
 )
-from bridle.compat.claude_agent_sdk._session_types import (
+from bridle.compat.claude_agent_sdk._types.session_types import (
     ForkSessionResult,
     MirrorErrorMessage,
     SDKSessionInfo,
@@ -149,43 +190,6 @@ from bridle.compat.claude_agent_sdk._session_types import (
     SessionStoreFlushMode,
     SessionStoreListEntry,
     SessionSummaryEntry,
-)
-from bridle.compat.claude_agent_sdk._sessions import (
-    delete_session,
-    delete_session_via_store,
-    fork_session,
-    fork_session_via_store,
-    get_session_info,
-    get_session_info_from_store,
-    get_session_messages,
-    get_session_messages_from_store,
-    get_subagent_messages,
-    get_subagent_messages_from_store,
-    import_session_to_store,
-    list_sessions,
-    list_sessions_from_store,
-    list_subagents,
-    list_subagents_from_store,
-    project_key_for_directory,
-    rename_session,
-    rename_session_via_store,
-    tag_session,
-    tag_session_via_store,
-)
-from bridle.compat.claude_agent_sdk._stores import (
-    InMemorySessionStore,
-)
-from bridle.compat.claude_agent_sdk._summaries import (
-    fold_session_summary,
-)
-from bridle.compat.claude_agent_sdk._tools import (
-    SdkMcpTool,
-    ToolAnnotations,
-    create_sdk_mcp_server,
-    tool,
-)
-from bridle.compat.claude_agent_sdk._transport import (
-    Transport,
 )
 from bridle.compat.claude_agent_sdk._version import (
     __version__,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import CoroutineType
 from typing import Any, TypeVar, cast
 
-from bridle.compat._hook_rules import CANNOT_FAIL, GUARDS, HOOK_TIMEOUT
-from bridle.compat.claude_agent_sdk._bridge import Bridge
-from bridle.compat.claude_agent_sdk._hook_types import HookCallback, HookContext, HookMatcher
-from bridle.compat.claude_agent_sdk._permission_types import (
+from bridle.compat._failed_hooks import CANNOT_FAIL, GUARDS, HOOK_TIMEOUT
+from bridle.compat.claude_agent_sdk._loops.bridge import Bridge
+from bridle.compat.claude_agent_sdk._types.hook_types import HookCallback, HookContext, HookMatcher
+from bridle.compat.claude_agent_sdk._types.permission_types import (
     CanUseTool,
     PermissionResultAllow,
     PermissionResultDeny,
@@ -27,6 +28,8 @@ from bridle.permissions import (
     PermissionResult,
     UnknownPermissionUpdate,
 )
+
+_log = logging.getLogger("bridle.callbacks")
 
 _COROUTINES: type = CoroutineType
 """The usual kind of awaitable, which is quicker to recognise than the others."""
@@ -123,9 +126,7 @@ def _context(context: CanUseToolContext) -> ToolPermissionContext:
 def _result(given: object, context: CanUseToolContext) -> PermissionResult:
     """Return the result. The callback may have changed the input that it got."""
     if isinstance(given, PermissionResultAllow):
-        updates = [
-            UnknownPermissionUpdate(update.to_dict()) for update in given.updated_permissions or ()
-        ]
+        updates = _updates(given.updated_permissions or ())
         if given.updated_input is None and context.tool_input != context.raw.get("input"):
             return Edit(context.tool_input, updates)
         # The CLI runs the original input if it gets an empty one.
@@ -136,3 +137,23 @@ def _result(given: object, context: CanUseToolContext) -> PermissionResult:
         f"can_use_tool returned {type(given).__name__}. Return a PermissionResultAllow or a "
         "PermissionResultDeny."
     )
+
+
+def _updates(given: Sequence[PermissionUpdate]) -> list[UnknownPermissionUpdate]:
+    """Return the updates to send: all of them, or none if one cannot be sent.
+
+    The one that cannot be sent may restrict what the others allow.
+    """
+    updates: list[UnknownPermissionUpdate] = []
+    for number, update in enumerate(given):
+        try:
+            updates.append(UnknownPermissionUpdate(update.to_dict()))
+        except ValueError as error:
+            _log.warning(
+                "can_use_tool allowed the call, but none of its updated_permissions are applied, "
+                "because number %d cannot be sent: %s",
+                number,
+                error,
+            )
+            return []
+    return updates

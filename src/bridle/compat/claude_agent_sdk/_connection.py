@@ -10,18 +10,12 @@ import time
 import weakref
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 from uuid import uuid4
 
+from bridle import QueryStream
 from bridle import messages as native
-from bridle._core.engine import Engine
-from bridle._core.prompts import UncheckedMessage, encode_prompt, uuid_of
-from bridle._doors.query import QueryStream, session_of, stream
-from bridle._doors.query_session import QuerySession
-from bridle._doors.session import InnerSession
-from bridle._doors.subscription import Subscription
-from bridle.compat.claude_agent_sdk._agent_options import ClaudeAgentOptions
-from bridle.compat.claude_agent_sdk._bridge import Bridge
+from bridle._spi import Feed, InnerSession, QuerySession, UncheckedMessage, encode_prompt, stream
 from bridle.compat.claude_agent_sdk._errors import (
     CLIConnectionError,
     OptionsRejected,
@@ -30,15 +24,16 @@ from bridle.compat.claude_agent_sdk._errors import (
     result_error,
     translated,
 )
-from bridle.compat.claude_agent_sdk._message_types import Message, ResultMessage
+from bridle.compat.claude_agent_sdk._loops.bridge import Bridge
 from bridle.compat.claude_agent_sdk._options import native_options, wants_replay
 from bridle.compat.claude_agent_sdk._parsing import parse, parse_alike
-from bridle.compat.claude_agent_sdk._stores import AdaptedStore, flush
+from bridle.compat.claude_agent_sdk._stored.official_stores import AdaptedStore, flush
 from bridle.compat.claude_agent_sdk._transport import AdaptedTransport, Transport
+from bridle.compat.claude_agent_sdk._types.agent_options import ClaudeAgentOptions
+from bridle.compat.claude_agent_sdk._types.message_types import Message, ResultMessage
 from bridle.errors import (
     BridleError,
     OptionsError,
-    ProcessInfo,
     SessionInUseError,
     SpawnError,
 )
@@ -66,109 +61,6 @@ _OPEN: weakref.WeakSet[Connection] = weakref.WeakSet()
 """The connections of this program that have not ended."""
 
 
-class _Source(Protocol):
-    """Where the messages of a conversation come from."""
-
-    async def batch(self) -> list[native.Message]:
-        """Return the next messages, or an empty list at the end."""
-        ...
-
-    async def close(self) -> None:
-        """End the CLI."""
-        ...
-
-    @property
-    def process(self) -> ProcessInfo:
-        """What is known about the CLI process."""
-        ...
-
-    @property
-    def is_accepted(self) -> bool:
-        """Whether the CLI has accepted the session."""
-        ...
-
-    @property
-    def session(self) -> InnerSession | None:
-        """The session, or None for a one-way query."""
-        ...
-
-
-class _Query:
-    """The messages of a query, which ends by itself."""
-
-    def __init__(self, messages: QueryStream) -> None:
-        self._stream = messages
-
-    async def batch(self) -> list[native.Message]:
-        try:
-            first = await self._stream.__anext__()
-        except StopAsyncIteration:
-            return []
-        ready = self._stream._ready  # pyright: ignore[reportPrivateUsage]
-        rest = ready[::-1]
-        ready.clear()
-        return [first, *rest]
-
-    async def close(self) -> None:
-        await self._stream.aclose()
-
-    @property
-    def process(self) -> ProcessInfo:
-        return self._engine.process
-
-    @property
-    def is_accepted(self) -> bool:
-        return self._engine.handshake.is_done
-
-    @property
-    def _engine(self) -> Engine:
-        plan: Any = self._stream._plan  # pyright: ignore[reportPrivateUsage]
-        return cast("Engine", plan._engine)
-
-    @property
-    def session(self) -> InnerSession | None:
-        return session_of(self._stream)
-
-
-class _Session:
-    """The messages of a session, which ends when it is closed."""
-
-    is_accepted = True
-
-    def __init__(
-        self,
-        session: InnerSession,
-        messages: Subscription[native.Message],
-        *,
-        is_custom: bool,
-    ) -> None:
-        self._session = session
-        self._messages = messages
-        self._is_custom = is_custom
-
-    @property
-    def session(self) -> InnerSession | None:
-        return self._session
-
-    async def batch(self) -> list[native.Message]:
-        try:
-            first = await self._messages.__anext__()
-        except StopAsyncIteration:
-            return []
-        ready = self._messages._queue.ready  # pyright: ignore[reportPrivateUsage]
-        rest = ready[::-1]
-        ready.clear()
-        return [first, *rest]
-
-    async def close(self) -> None:
-        # A transport of the user is closed at once, as by the official SDK.
-        await (self._session.stop() if self._is_custom else self._session.aclose())
-
-    @property
-    def process(self) -> ProcessInfo:
-        return self._session._engine.process  # pyright: ignore[reportPrivateUsage]
-
-
 class Connection:
     """One conversation. The methods run in the program's event loop."""
 
@@ -185,7 +77,7 @@ class Connection:
         except OptionsError as error:
             raise self._official(error) from error
         self._shows_replay = wants_replay(options)
-        self._source: _Source | None = None
+        self._source: Feed | None = None
         # Starts a query and returns its first messages. None after the start.
         self._first: Callable[[], Awaitable[list[native.Message]]] | None = None
         #: The session of a client; None for a query.
@@ -220,28 +112,29 @@ class Connection:
 
         async def start() -> list[native.Message]:
             if self._shows_replay:
-                self._source = _Query(QueryStream(QuerySession(prompts, self._resolved, None)))
+                messages = QueryStream(QuerySession(prompts, self._resolved, None))
             else:
-                self._source = _Query(stream(prompts, self._resolved, None))
-            return await self._source.batch()
+                messages = stream(prompts, self._resolved, None)
+            self._source = Feed(messages)
+            return await self._source.take_batch()
 
         self._first = start
 
     async def start_client(self, prompt: object) -> None:
         """Start the CLI. Send the prompt, unless it is None."""
 
-        async def start() -> _Source:
+        async def start() -> Feed:
             if prompt is None or isinstance(prompt, str):
                 session = InnerSession(self._resolved)
                 messages = session.messages()
                 await session.connect()
-                return _Session(session, messages, is_custom=self._transport is not None)
+                return Feed(messages, session)
             prompts = self._prompts(prompt, "default", ends_on_error=True)
             session = QuerySession(prompts, self._resolved, None)
             await session.connect()
-            return _Query(await QueryStream(session).__aenter__())
+            return Feed(await QueryStream(session).__aenter__())
 
-        source: _Source = await self.call(lambda: self._when_free(start))
+        source: Feed = await self.call(lambda: self._when_free(start))
         self._source, self.session = source, source.session
         if isinstance(prompt, str):
             try:
@@ -345,7 +238,8 @@ class Connection:
         if not isinstance(prompt, Mapping):
             return prompt  # Bridle rejects it
         message = UncheckedMessage({"session_id": session_id, **cast("Mapping[str, Any]", prompt)})
-        uuid = message["uuid"] = uuid_of(message) or str(uuid4())
+        named = message.get("uuid")
+        uuid = message["uuid"] = (named if isinstance(named, str) else "") or str(uuid4())
         self._sent.add(uuid)
         if message.get("shouldQuery") is not False:
             self._is_answered = self._has_reply = False
@@ -384,7 +278,7 @@ class Connection:
             batch = await self._when_free(first)
         else:
             assert self._source is not None, "it was started"
-            batch = await self._source.batch()
+            batch = await self._source.take_batch()
         try:
             if self._store is not None:
                 await self._report_store(self._store, batch)
@@ -441,9 +335,9 @@ class Connection:
 
         Add messages about entries that the store does not take.
         """
-        session = None if self._source is None else self._source.session
-        if session is not None and any(type(one) is native.ResultMessage for one in batch):
-            await flush(session, store)
+        if any(type(one) is native.ResultMessage for one in batch):
+            assert self._source is not None, "it was started"
+            await flush(self._source, store)
         if not batch:  # the last entries of the CLI
             store.note_failing()
         while store.problems:
@@ -452,7 +346,7 @@ class Connection:
     def _judge(self) -> None:
         """Raise an error if the CLI failed by itself."""
         assert self._source is not None, "it was started"
-        process = self._source.process
+        process = self._source.process_info()
         code = process.exit_code
         if self._transport is not None and self._transport.error is not None:
             raise self._transport.error
@@ -501,7 +395,8 @@ class Connection:
 
         async def end() -> None:
             try:
-                await source.close()
+                # A transport of the user is closed at once, as by the official SDK.
+                await source.close(at_once=self._transport is not None)
             finally:
                 _OPEN.discard(self)
 

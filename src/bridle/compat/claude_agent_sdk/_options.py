@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from bridle._core.precedence import ResolvedOptions
-from bridle._shell.preflight import settle_options
-from bridle.compat.claude_agent_sdk._agent_options import ClaudeAgentOptions
-from bridle.compat.claude_agent_sdk._bridge import Bridge
+from bridle import ResolvedOptions
+from bridle._spi import settle_options
 from bridle.compat.claude_agent_sdk._callbacks import native_hooks, native_permission
-from bridle.compat.claude_agent_sdk._permission_types import CanUseToolShadowedWarning
-from bridle.compat.claude_agent_sdk._stores import AdaptedStore, has_method
+from bridle.compat.claude_agent_sdk._loops.bridge import Bridge
+from bridle.compat.claude_agent_sdk._stored.official_stores import AdaptedStore, has_method
 from bridle.compat.claude_agent_sdk._tools import bridged_server
+from bridle.compat.claude_agent_sdk._types.agent_options import ClaudeAgentOptions
+from bridle.compat.claude_agent_sdk._types.permission_types import CanUseToolShadowedWarning
 from bridle.errors import OptionsError
 from bridle.options import STDIO, BidirOptions, CliOptions, SdkOptions
 from bridle.permissions import Deny

@@ -14,7 +14,7 @@ from msgspec import Struct, json
 
 from bridle import content
 from bridle import messages as native
-from bridle.compat.claude_agent_sdk._message_types import (
+from bridle.compat.claude_agent_sdk._types.message_types import (
     AssistantMessage,
     ContentBlock,
     ConversationResetMessage,

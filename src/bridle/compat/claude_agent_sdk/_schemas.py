@@ -18,8 +18,8 @@ from typing import (
     is_typeddict,
 )
 
-from bridle._raw_line import JsonObject
-from bridle._shell.typed_output import OutputType
+from bridle._spi import OutputType
+from bridle.messages import JsonObject
 
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _QUALIFIERS = (Required, NotRequired)

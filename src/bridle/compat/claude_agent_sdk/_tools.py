@@ -12,15 +12,13 @@ from types import CoroutineType
 from typing import Any, Generic, Self, TypeVar, cast
 
 import bridle.tools
-from bridle._raw_line import JsonObject
-from bridle._shell.mcp_adapter import protocol_server
-from bridle.compat.claude_agent_sdk._bridge import AsyncioBridge, Bridge
+from bridle._spi import protocol_server
 from bridle.compat.claude_agent_sdk._callbacks import settled
-from bridle.compat.claude_agent_sdk._config_types import McpSdkServerConfig
+from bridle.compat.claude_agent_sdk._loops.bridge import AsyncioBridge, Bridge
 from bridle.compat.claude_agent_sdk._schemas import input_schema as schema_of
+from bridle.compat.claude_agent_sdk._types.config_types import McpSdkServerConfig
 from bridle.errors import ToolFailure
-
-__all__ = ["SdkMcpTool", "ToolAnnotations", "create_sdk_mcp_server", "tool"]
+from bridle.messages import JsonObject
 
 T = TypeVar("T")
 

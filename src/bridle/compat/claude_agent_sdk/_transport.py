@@ -8,10 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from typing import Any
 
-from bridle._shell.transport import TransportEvents
-from bridle.compat.claude_agent_sdk._bridge import Bridge
-
-__all__ = ["Transport"]
+from bridle._spi import TransportEvents
+from bridle.compat.claude_agent_sdk._loops.bridge import Bridge
 
 _GRACE = 5.0
 """Seconds that `close()` of a transport may take."""

@@ -1,3 +1,3 @@
 """The version of the official SDK whose names this package has."""
 
-__version__ = "0.2.183"
+__version__ = "0.2.184"

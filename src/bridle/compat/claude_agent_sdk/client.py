@@ -6,15 +6,18 @@ from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any, cast
 
-from bridle._doors.session import InnerSession
-from bridle.compat.claude_agent_sdk._agent_options import ClaudeAgentOptions
-from bridle.compat.claude_agent_sdk._bridge import current_bridge
-from bridle.compat.claude_agent_sdk._config_types import PermissionMode
+from bridle._spi import InnerSession
 from bridle.compat.claude_agent_sdk._connection import Connection
-from bridle.compat.claude_agent_sdk._control_types import ContextUsageResponse, McpStatusResponse
 from bridle.compat.claude_agent_sdk._errors import CLIConnectionError
-from bridle.compat.claude_agent_sdk._message_types import Message, ResultMessage
+from bridle.compat.claude_agent_sdk._loops.bridge import current_bridge
 from bridle.compat.claude_agent_sdk._transport import Transport
+from bridle.compat.claude_agent_sdk._types.agent_options import ClaudeAgentOptions
+from bridle.compat.claude_agent_sdk._types.config_types import PermissionMode
+from bridle.compat.claude_agent_sdk._types.control_types import (
+    ContextUsageResponse,
+    McpStatusResponse,
+)
+from bridle.compat.claude_agent_sdk._types.message_types import Message, ResultMessage
 
 __all__ = ["ClaudeSDKClient"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 
-from bridle.compat.claude_agent_sdk._agent_options import ClaudeAgentOptions
-from bridle.compat.claude_agent_sdk._bridge import current_bridge
 from bridle.compat.claude_agent_sdk._connection import Connection
-from bridle.compat.claude_agent_sdk._message_types import Message
+from bridle.compat.claude_agent_sdk._loops.bridge import current_bridge
 from bridle.compat.claude_agent_sdk._transport import Transport
+from bridle.compat.claude_agent_sdk._types.agent_options import ClaudeAgentOptions
+from bridle.compat.claude_agent_sdk._types.message_types import Message
 
 
 async def query(

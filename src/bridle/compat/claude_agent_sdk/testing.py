@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from bridle.compat.claude_agent_sdk._callbacks import settled
-from bridle.compat.claude_agent_sdk._session_types import SessionKey, SessionStore
-from bridle.compat.claude_agent_sdk._stores import has_method
-from bridle.compat.claude_agent_sdk._summaries import fold_session_summary
+from bridle.compat.claude_agent_sdk._stored.official_stores import has_method
+from bridle.compat.claude_agent_sdk._stored.session_summaries import fold_session_summary
+from bridle.compat.claude_agent_sdk._types.session_types import SessionKey, SessionStore
 
 __all__ = ["run_session_store_conformance"]
 

@@ -59,7 +59,8 @@ def _initialize(talk: Talk, request: Json) -> None:
     if talk.frames.newer and "sdkMcpServerManifests" in fields:
         given = fields["sdkMcpServerManifests"]
         manifests = given if is_object(given) else dict.fromkeys(servers)
-    talk.servers.connect(servers, manifests)
+    talk.is_initialized = True
+    talk.servers.connect([*servers, *talk.flags["servers"]], manifests)
     parked = {name: judge_manifest(manifests[name]) for name in servers if name in manifests}
     talk.port.send(talk.frames.initialized(request, parked=parked))
 
@@ -117,7 +118,8 @@ def _claim_session(talk: Talk, request: Json) -> None:
         os.chdir(cwd)
         talk.frames.cwd = cwd
         if talk.port.transcript is not None:
-            talk.port.transcript.move(place_of(None, talk.frames.session_id))
+            talk.frames.transcript_path = place_of(None, talk.frames.session_id)
+            talk.port.transcript.move(talk.frames.transcript_path)
         talk.port.note(claimed=cwd)
         payload = {"session_id": talk.frames.session_id, "parked_ms": 1, "sdk_mcp_settled": True}
         _send(talk, request, {"status": "ok", "cwd": cwd, **payload})

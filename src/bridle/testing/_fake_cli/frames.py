@@ -37,20 +37,23 @@ def timestamp() -> str:
 class Frames:
     """The frames of one session."""
 
-    def __init__(
-        self, flavour: str, session_id: str, model: str, permission_mode: str, run: str = "fa4e0000"
-    ) -> None:
+    def __init__(self, flavour: str, session_id: str, model: str, permission_mode: str) -> None:
         #: Whether the process started with the flag for MCP servers in the handshake.
         self.awaits_initialize = False
-        #: Eight digits for the ids of this run. A transcript needs ids that no other run has.
-        self.run = run
+        #: Eight random digits for the ids of this process, which no other one has.
+        self.run = os.urandom(4).hex()
         self.flavour = flavour
         self.newer = flavour != OLDER
         self.session_id = session_id
         self.model = model
         self.permission_mode = permission_mode
         self.cwd = os.getcwd()
+        #: The path of the transcript. It exists only if the fake keeps transcripts.
+        self.transcript_path = f"{self.cwd}/.claude/{session_id}.jsonl"
+        #: The id of the prompt of the turn. Empty for a turn without a prompt.
         self.prompt_id = ""
+        #: Why the current message of the model ends. Its lines do not say it, the transcript does.
+        self.stop_reason = "end_turn"
         #: The number of model calls since the start, and of those reported in a result.
         self.calls = 0
         self._accounted = 0
@@ -161,11 +164,12 @@ class Frames:
         self, callback_id: str, event: str, fields: Json, tool_use_id: str | None = None
     ) -> Json:
         """Return a request to run a hook."""
+        prompt = {"prompt_id": self.prompt_id} if self.prompt_id else {}
         about: Json = {
             "session_id": self.session_id,
-            "transcript_path": f"{self.cwd}/.claude/{self.session_id}.jsonl",
+            "transcript_path": self.transcript_path,
             "cwd": self.cwd,
-            "prompt_id": self.prompt_id or self.new_id(),
+            **prompt,
             "permission_mode": self.permission_mode,
             "hook_event_name": event,
             **fields,
@@ -306,6 +310,28 @@ class Frames:
             tool_result_meta=[{"id": tool_use_id, **meta}],
         )
 
+    def resumed_result(self, result: Json, source: str) -> Json:
+        """Return the result of a resumed call, which older CLIs send like a transcript's entry."""
+        if self.newer:
+            return result
+        changed = {name: value for name, value in result.items() if name != "tool_use_result"}
+        whole = {"toolUseResult": result["tool_use_result"], "sourceToolAssistantUUID": source}
+        return {**changed, **whole}
+
+    def hook_ran(self, tool_use_id: str) -> Json:
+        """Return the message about the PreToolUse hook of a call that the process resumed."""
+        attachment = {
+            "type": "hook_success",
+            "hookName": "PreToolUse:Callback",
+            "toolUseID": tool_use_id,
+            "hookEvent": "PreToolUse",
+            "content": "",
+            "command": "callback",
+        }
+        return self._frame(
+            "attachment", attachment=attachment, timestamp=timestamp(), parent_tool_use_id=None
+        )
+
     def _user(self, content: object, **members: object) -> Json:
         message = {"role": "user", "content": content}
         return self._frame("user", message=message, parent_tool_use_id=None, **members)
@@ -313,7 +339,7 @@ class Frames:
     @property
     def message_id(self) -> str:
         """The id of the current message of the model."""
-        return f"msg_{self.calls:04d}"
+        return f"msg_{self.run}{self.calls:04d}"
 
     def api_message(self, content: list[Json]) -> Json:
         """Return a message of the Messages API, as known while it is streamed."""
@@ -344,7 +370,7 @@ class Frames:
             message={**self.api_message([block]), "context_management": None},
             parent_tool_use_id=None,
             timestamp=timestamp(),
-            request_id=f"req_{self.calls:04d}",
+            request_id=f"req_{self.run}{self.calls:04d}",
             **members,
         )
 

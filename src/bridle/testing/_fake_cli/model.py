@@ -1,7 +1,8 @@
 """The model of an automatic fake CLI: its answers to prompts and tool results.
 
-The lines of a prompt can control the answer with the words in :data:`WORDS`. Or the test passes a
-list of messages. Otherwise the model answers with a fixed text.
+The lines of a prompt, of a tool result, or of the context that a UserPromptSubmit hook adds can
+control the answer with the words in :data:`WORDS`. Or the test passes a list of messages. Otherwise
+the model answers with a fixed text.
 """
 
 from __future__ import annotations
@@ -36,32 +37,38 @@ def text(words: str) -> Json:
 class Model:
     """Answers in order. ``replies`` is a text, or messages with ``blocks`` and ``hold``.
 
-    ``run`` is a part of the ids of tool calls.
+    ``run`` is a part of the ids of tool calls, so that no other process has the same ids.
     """
 
-    def __init__(self, replies: str | list[Json], run: str = "") -> None:
+    def __init__(self, replies: str | list[Json], run: str) -> None:
         self._run = run
         self._reply = replies if isinstance(replies, str) else "Done."
         self._messages = None if isinstance(replies, str) else replies
         self._said = 0
         self._tools = 0
 
-    def hear(self, prompt: str) -> Call:
-        """Return the first answer to a prompt."""
+    def hear(self, prompt: str, added: str = "") -> Call:
+        """Return the first answer to a prompt, and to what the hooks have added to it."""
+        told = f"{prompt}\n{added}" if added else prompt
+        return self._obey(told, self._reply.replace("{prompt}", prompt))
+
+    def go_on(self, results: list[str]) -> Call:
+        """Return the answer to tool results, or to the feedback of a Stop hook."""
+        told = "\n".join(results)
+        return self._obey(told, told or "Done.")
+
+    def _obey(self, told: str, otherwise: str) -> Call:
+        """Return the answer to a text."""
         if self._messages is not None:
-            return self._next(self._reply)
-        asked = [word_and_rest(line) for line in prompt.splitlines()]
+            return self._next(otherwise)
+        asked = [word_and_rest(line) for line in told.splitlines()]
         calls: list[Call] = [
             getattr(self, f"_{word.lower()}")(rest) for word, rest in asked if word in WORDS
         ]
         if not calls:
-            return Call([text(self._reply.replace("{prompt}", prompt))])
+            return Call([text(otherwise)])
         blocks = [block for call in calls for block in call.blocks]
         return max(calls, key=lambda call: call[1:] != Call([])[1:])._replace(blocks=blocks)
-
-    def go_on(self, results: list[str]) -> Call:
-        """Return the answer to tool results, or to the feedback of a Stop hook."""
-        return self._next("\n".join(results) or "Done.")
 
     def _next(self, otherwise: str) -> Call:
         if self._messages is None or self._said >= len(self._messages):
@@ -75,7 +82,7 @@ class Model:
         if block["type"] != "tool_use" or block.get("id"):
             return block
         self._tools += 1
-        return {**block, "id": f"toolu_{self._run}{self._tools:04d}"}
+        return {**block, "id": f"toolu_{self._run}_{self._tools:04d}"}
 
     def _tool(self, name: str, tool_input: Json) -> Call:
         return Call(

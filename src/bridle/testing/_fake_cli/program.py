@@ -15,6 +15,7 @@ from .port import BadInput, Port
 from .script import Script
 from .speech import Speaker
 from .talk import Talk
+from .tools import split_rules
 from .transcripts import Transcript, place_of
 from .values import Json, as_list, as_object
 
@@ -77,8 +78,7 @@ def _run(port: Port, plan: Json, argv: list[str]) -> int:
     if "--dangerously-skip-permissions" in argv:
         mode = "bypassPermissions"
     keeps = plan["transcripts"]
-    run = os.urandom(4).hex() if keeps else "fa4e0000"
-    frames = Frames(plan["flavour"], session_id, MODELS.get(model, model), mode, run)
+    frames = Frames(plan["flavour"], session_id, MODELS.get(model, model), mode)
     frames.awaits_initialize = "--await-initialize" in argv
     if resumed is not None and plan["unknown_session"]:
         return _cannot_resume(port, frames, resumed)
@@ -87,10 +87,11 @@ def _run(port: Port, plan: Json, argv: list[str]) -> int:
     speaker = Speaker(port, frames, echoes=flags["echoes"], partial=partial)
     if plan["steps"] is not None:
         return Script(port, frames, speaker, flags, plan["patience"]).run(plan["steps"])
-    talk = Talk(port, frames, speaker, flags, Model(plan["reply"], f"{run}_" if keeps else ""))
+    talk = Talk(port, frames, speaker, flags, Model(plan["reply"], frames.run))
     if keeps:
-        path = place_of(resumed, session_id)
-        port.transcript = Transcript(frames, path, reports="--session-mirror" in argv)
+        frames.transcript_path = path = place_of(resumed, session_id)
+        reports, delay = "--session-mirror" in argv, plan["transcript_delay"]
+        port.transcript = Transcript(frames, path, reports=reports, delay=delay)
         talk.known |= dict.fromkeys(port.transcript.known, True)
     signal.signal(signal.SIGINT, lambda _number, _frame: talk.on_sigint())
     return talk.run()
@@ -98,13 +99,14 @@ def _run(port: Port, plan: Json, argv: list[str]) -> int:
 
 def _flags(argv: list[str], mode: str, plan: Json) -> Json:
     """Return what the arguments and the environment switch on."""
-    allowed = (_value(argv, "--allowedTools") or "").split(",")
+    allowed = [*_values(argv, "--allowedTools"), *_values(argv, "--allowed-tools")]
     bypass = ("--allow-dangerously-skip-permissions", "--dangerously-skip-permissions")
     must_ask = _ask_rules(_value(argv, "--settings"))
     return {
         "echoes": "--replay-user-messages" in argv,
         "asks": _value(argv, "--permission-prompt-tool") == "stdio",
-        "allowed": [name for name in allowed if name],
+        "allowed": [rule for text in allowed for rule in split_rules(text)],
+        "servers": _in_process_servers(_values(argv, "--mcp-config")),
         "must_ask": must_ask,
         "started_asking": must_ask,
         "may_bypass": mode == "bypassPermissions" or any(flag in argv for flag in bypass),
@@ -118,15 +120,41 @@ def _flags(argv: list[str], mode: str, plan: Json) -> Json:
 
 def _ask_rules(settings: str | None) -> list[str]:
     """Return the tools that settings, given as a path or as JSON, tell the CLI to ask about."""
-    text = settings or "{}"
+    return as_list(as_object(_object(settings or "{}").get("permissions")).get("ask"))
+
+
+def _in_process_servers(configs: list[str]) -> list[str]:
+    """Return the names of the MCP servers in the client that are on the command line."""
+    servers: Json = {}
+    for config in configs:
+        servers |= as_object(_object(config).get("mcpServers"))
+    return [name for name, server in servers.items() if as_object(server).get("type") == "sdk"]
+
+
+def _object(text: str) -> Json:
+    """Return a JSON object, given as text or as the path of a file. Empty if it is invalid."""
     try:
         if not text.lstrip().startswith("{"):
             with open(text, encoding="utf-8-sig") as file:
                 text = file.read()
-        permissions = as_object(as_object(json.loads(text)).get("permissions"))
-    except (OSError, ValueError):  # like the CLI, which ignores invalid settings
-        return []
-    return as_list(permissions.get("ask"))
+        return as_object(json.loads(text))
+    except (OSError, ValueError):
+        return {}
+
+
+def _values(argv: list[str], flag: str) -> list[str]:
+    """Return all values of a flag that takes several. It may also be given several times."""
+    found: list[str] = []
+    takes = False
+    for argument in argv:
+        if argument.startswith("-"):
+            name, has_value, value = argument.partition("=")
+            takes = name == flag and not has_value
+            if name == flag and has_value:
+                found.append(value)
+        elif takes:
+            found.append(argument)
+    return found
 
 
 def _value(argv: list[str], flag: str) -> str | None:

@@ -233,7 +233,7 @@ class Script:
         self._speaker.finish_message("end_turn")
 
     def _do_tool_result(self, content: str, *, is_error: bool) -> None:
-        use = f"toolu_{self._tools:04d}"
+        use = self._tool_use_id
         self._speaker.tool_result(use, content, is_error=is_error)
 
     def _do_result(self, text: str | None, state: str, members: Json) -> None:
@@ -247,11 +247,16 @@ class Script:
         self._do_assistant([{"type": "text", "text": text}])
         self._speaker.finish(text)
 
+    @property
+    def _tool_use_id(self) -> str:
+        """The id of the last tool call."""
+        return f"toolu_{self._frames.run}_{self._tools:04d}"
+
     def _with_id(self, block: Json) -> Json:
         if block["type"] != "tool_use" or block.get("id"):
             return block
         self._tools += 1
-        return {"type": "tool_use", "id": f"toolu_{self._tools:04d}", **block}
+        return {"type": "tool_use", "id": self._tool_use_id, **block}
 
     def _do_huge_line(self, size: int, kind: str) -> None:
         frame, holder, member = self._paddable(kind)
@@ -285,7 +290,7 @@ class Script:
 
     def _do_ask_permission(self, tool: str, fields: Json) -> None:
         self._tools += 1
-        self._ask(self._frames.can_use_tool(tool, fields, f"toolu_{self._tools:04d}"))
+        self._ask(self._frames.can_use_tool(tool, fields, self._tool_use_id))
 
     def _do_ask_mcp(self, server: str, message: Json) -> None:
         self._ask(self._frames.mcp_message(server, message))

@@ -79,8 +79,19 @@ class Speaker:
             return prompts[0]
         return Prompt("\n".join(prompt.text for prompt in prompts), prompts[-1].uuid)
 
+    def resume(self) -> str:
+        """Begin the turn of a call that an earlier process deferred. Return the id of the turn."""
+        self.prompts, self.folded, self.calls, self.denials = [], [], 0, []
+        self._frames.prompt_id = ""
+        uuid = self._frames.new_id()
+        self.lifecycle(Prompt("", uuid), "started")
+        return uuid
+
     def open(
-        self, merged: Prompt, tools: list[str] | None = None, servers: list[Json] | None = None
+        self,
+        merged: Prompt | None,
+        tools: list[str] | None = None,
+        servers: list[Json] | None = None,
     ) -> None:
         """Begin the turn. Its prompt is repeated with the first message."""
         self._port.send(self._frames.init(self.uuids, tools or (), servers or ()))
@@ -109,13 +120,14 @@ class Speaker:
 
     def say(self, blocks: list[Json], chunks: int = 2) -> None:
         """Send all blocks in one message of the model."""
+        tools = any(block.get("type") == "tool_use" for block in blocks)
+        self._frames.stop_reason = "tool_use" if tools else "end_turn"
         self.start_message()
         for index, block in enumerate(blocks):
             self.start_block(index, block)
             self.pieces(index, block, chunks)
             self.finish_block(index, block)
-        tools = any(block.get("type") == "tool_use" for block in blocks)
-        self.finish_message("tool_use" if tools else "end_turn")
+        self.finish_message(self._frames.stop_reason)
 
     def start_message(self) -> None:
         """Begin a message of the model."""
@@ -208,12 +220,16 @@ class Speaker:
         result: object = None,
         *,
         is_error: bool = False,
+        resumed: str | None = None,
         **meta: object,
     ) -> None:
-        """Send the result of a tool call, which the model reads."""
+        """Send the result of a tool call, which the model reads.
+
+        ``resumed`` is the message with the call if an earlier process had deferred it.
+        """
         whole = content if result is None else result
         frame = self._frames.tool_result(tool_use_id, content, whole, meta, is_error=is_error)
-        self._port.send(frame)
+        self._port.send(frame if resumed is None else self._frames.resumed_result(frame, resumed))
 
     # -- the end -----------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ client's requests, queues its prompts, and ends the turn on an interrupt.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from . import controls
@@ -57,12 +58,21 @@ class Talk:
         #: If set, exit with this code as soon as no turn runs.
         self.leaving: int | None = None
         self.begun = False
+        #: True once the client has sent initialize.
+        self.is_initialized = False
 
     def run(self) -> int:
         """Serve the client until it closes the input. Return the exit code."""
         self.port.wake_on_signals()
+        kept = self.port.transcript
+        waiting = None if kept is None else kept.waiting
+        if not self.frames.awaits_initialize:
+            self.servers.connect(self.flags["servers"])
         while self.leaving is None:
-            if self.queue and self.servers.ready:
+            if waiting is not None and self._can_resume:
+                use, waiting = waiting, None
+                self._resume(use)
+            elif self.queue and self.servers.ready and waiting is None:
                 self._turn()
             elif self.port.inbox:
                 self.dispatch(self.port.inbox.popleft())
@@ -73,6 +83,11 @@ class Talk:
             else:
                 break
         return int(self.speaker.failed) if self.leaving is None else self.leaving
+
+    @property
+    def _can_resume(self) -> bool:
+        """Whether a deferred call can be resumed. Without its flag, the CLI does so at once."""
+        return self.servers.ready and (self.is_initialized or not self.frames.awaits_initialize)
 
     def is_closed(self) -> bool:
         """True if the client has closed the input."""
@@ -199,16 +214,47 @@ class Talk:
     def _turn(self) -> None:
         prompts, self.queue = self.queue, []
         self.known |= {prompt.uuid: True for prompt in prompts if prompt.uuid}
+        if self.port.transcript is not None:
+            self.port.transcript.close_last_turn()
         merged = self.speaker.admit(prompts)
+        self._run_turn(lambda: self._hear(merged))
+
+    def _hear(self, merged: Prompt) -> str:
+        added = self._submit(merged)
+        self.speaker.open(merged, self.servers.tool_names(), self.servers.told())
+        self.pump(0)
+        self.hold(self.flags["latency"])
+        return self._converse(self.model.hear(merged.text, added))
+
+    def _resume(self, use: Json) -> None:
+        """Run the turn of a call that an earlier process deferred. It has no prompt."""
+        uuid = self.speaker.resume()
+        self._run_turn(lambda: self._go_on(use, uuid))
+        self.speaker.lifecycle(Prompt("", uuid), "completed")
+
+    def _go_on(self, use: Json, uuid: str) -> str:
+        server = use["name"].split("__")[1] if use["name"].startswith("mcp__") else None
+        if server is not None and server not in self.flags["servers"]:
+            self._keep_waiting(use, is_error=True, stop_reason="tool_deferred_unavailable")
+        results = self.tools.resume(use, use["source"])
+        if self.tools.deferred is not None:
+            self._keep_waiting(use, stop_reason="tool_deferred")
+        if self.port.transcript is not None:
+            self.port.transcript.go_on(uuid)
+        self.speaker.open(None, self.servers.tool_names(), self.servers.told())
+        return self._converse(self.model.go_on(results))
+
+    def _keep_waiting(self, use: Json, **members: object) -> None:
+        """End the turn of a resumed call, which waits as before."""
+        call = {name: use[name] for name in ("id", "name", "input")}
+        raise Halted("", terminal_reason=..., deferred_tool_use=call, **members)
+
+    def _run_turn(self, converse: Callable[[], str]) -> None:
         self.in_turn = self.begun = True
         self.tools.begin()
         said = ""
         try:
-            self._submit(merged)
-            self.speaker.open(merged, self.servers.tool_names(), self.servers.told())
-            self.pump(0)
-            self.hold(self.flags["latency"])
-            said = self._converse(self.model.hear(merged.text))
+            said = converse()
         except Interrupted:
             self.speaker.abort(self.tools.said, in_tool=self.tools.reject_rest())
         except Halted as halt:
@@ -217,8 +263,9 @@ class Talk:
             self.speaker.finish(said)
         self.in_turn = self.interrupted = False
 
-    def _submit(self, merged: Prompt) -> None:
-        """Run the UserPromptSubmit hooks, which may block the prompt, then the turn."""
+    def _submit(self, merged: Prompt) -> str:
+        """Run the UserPromptSubmit hooks, which may block the prompt. Return what they add."""
+        added: list[str] = []
         for answer in self.ask_hooks("UserPromptSubmit", {"prompt": merged.text}):
             reason = str(answer.get("reason") or answer.get("stopReason") or "")
             if answer.get("decision") == "block":
@@ -226,6 +273,10 @@ class Talk:
                 self._keep_away(merged, f"{text}\n\nOriginal prompt: {merged.text}", reason)
             elif answer.get("continue") is False:
                 self._keep_away(merged, f"Operation stopped by hook: {reason}", reason, kept=True)
+            added.append(
+                str(as_object(answer.get("hookSpecificOutput")).get("additionalContext", ""))
+            )
+        return "\n".join(filter(None, added))
 
     def _keep_away(self, merged: Prompt, text: str, reason: str, *, kept: bool = False) -> None:
         kind = "stopped_by_hook" if kept else "blocked_by_hook"
@@ -287,6 +338,15 @@ class Talk:
         joining, self.queue = self.queue, []
         self.known |= {prompt.uuid: True for prompt in joining if prompt.uuid}
         self.speaker.fold(joining)
+        deferred = self.tools.deferred
+        if deferred is not None:
+            raise Halted(
+                "",
+                stop_reason="tool_deferred",
+                terminal_reason="tool_deferred",
+                num_turns=self.speaker.calls + bool(results),
+                deferred_tool_use={name: deferred[name] for name in ("id", "name", "input")},
+            )
         if self.tools.halts:
             raise Halted("", stop_reason="tool_use", terminal_reason="hook_stopped")
         if self.tools.output is not None:

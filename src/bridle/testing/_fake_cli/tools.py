@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .frames import REJECTED
+from .servers import LOST
 from .values import Json, as_list, as_object, is_list, is_object
 
 if TYPE_CHECKING:
@@ -20,6 +23,8 @@ INTERACTIVE = frozenset({"AskUserQuestion", "ExitPlanMode"})
 STRUCTURED = "StructuredOutput"
 FAILED = "Tool permission request failed"
 CLOSED = "Tool permission stream closed before response received"
+CUT = "Stream closed"
+"""What older CLIs write in place of `LOST`, without saying that the call was interrupted."""
 UNASKED = "PreToolUse hook did not respond. The tool call was not executed."
 INVALID = (
     "The canUseTool callback returned an invalid permission result. Expected"
@@ -50,6 +55,26 @@ def matches(matcher: str | None, tool: str) -> bool:
         return False
 
 
+def split_rules(text: str) -> list[str]:
+    """Return the permission rules in a text. Parentheses may have commas and spaces."""
+    return re.findall(r"[^\s,(]+(?:\([^)]*\))?", text)
+
+
+def permits(rules: Iterable[str], use: Json) -> bool:
+    """Return whether a rule is about a call: a tool, a tool with an input, or an MCP server."""
+    return any(_is_about(rule, use) for rule in rules)
+
+
+def _is_about(rule: str, use: Json) -> bool:
+    name, has_input, wanted = rule.removesuffix(")").partition("(")
+    tool: str = use["name"]
+    if not has_input:
+        return tool == name or tool.startswith(f"{name.removesuffix('__*')}__")
+    given = use["input"].get("command", use["input"].get("file_path"))
+    pattern = f"{wanted.removesuffix(':*')}*" if wanted.endswith(":*") else wanted
+    return tool == name and isinstance(given, str) and fnmatchcase(given, pattern)
+
+
 class Verdict(NamedTuple):
     """The decision on whether a tool may run."""
 
@@ -58,6 +83,8 @@ class Verdict(NamedTuple):
     meta: Json
     #: The text for the model, if the tool may not run.
     refusal: str | None = None
+    #: True if a hook lets the call wait for a later process.
+    is_deferred: bool = False
 
 
 class Tools:
@@ -80,6 +107,10 @@ class Tools:
         self.output: Json | None = None
         #: True if a Stop hook has already continued the turn.
         self.insisted = False
+        #: The last call that a hook deferred in this turn.
+        self.deferred: Json | None = None
+        # The message with the call that this process resumes.
+        self._source: str | None = None
 
     def structured(self) -> Json:
         """Return the members of the result of a turn with structured output."""
@@ -96,9 +127,18 @@ class Tools:
         self._left = list(uses)
         results: list[str] = []
         while self._left:
-            results.append(self._run(self._left[0]))
+            told = self._run(self._left[0])
+            results += [] if told is None else [told]
             self._left.pop(0)
         return results
+
+    def resume(self, use: Json, source: str) -> list[str]:
+        """Run a call that an earlier process deferred, in the message ``source``."""
+        self._source = source
+        try:
+            return self.run([use])
+        finally:
+            self._source = None
 
     def reject_rest(self) -> bool:
         """Reject the running tools after an interrupt. Return whether there were any."""
@@ -115,8 +155,14 @@ class Tools:
             )
         return bool(left)
 
-    def _run(self, use: Json) -> str:
+    def _run(self, use: Json) -> str | None:
+        """Run a call. Return its text for the model, or None if it waits."""
         verdict = self._judge(use)
+        if verdict.is_deferred:
+            self.deferred = use
+            if self._source is None and self._talk.port.transcript is not None:
+                self._talk.port.transcript.defer(use)
+            return None
         if verdict.refusal is not None:
             self._deny(use)
             told = verdict.refusal
@@ -127,7 +173,9 @@ class Tools:
     def _result(
         self, use: Json, content: object, result: object, meta: Json, *, is_error: bool
     ) -> None:
-        self._talk.speaker.tool_result(use["id"], content, result, is_error=is_error, **meta)
+        self._talk.speaker.tool_result(
+            use["id"], content, result, is_error=is_error, resumed=self._source, **meta
+        )
 
     def _deny(self, use: Json) -> None:
         self._talk.speaker.denials.append(
@@ -159,7 +207,11 @@ class Tools:
             self.halts = self.halts and self._talk.frames.newer
             text = prefix + (decisions["deny"] or "Blocked by hook")
             return Verdict(tool_input, _rejected("hook", reason_type="hook"), text)
-        must_ask = "ask" in decisions or use["name"] in self._talk.flags["must_ask"]
+        if "defer" in decisions:
+            return Verdict(use["input"], {}, is_deferred=True)
+        if self._source is not None and answers:
+            self._talk.port.send(self._talk.frames.hook_ran(use["id"]))
+        must_ask = "ask" in decisions or permits(self._talk.flags["must_ask"], use)
         if "allow" in decisions and not must_ask:
             return Verdict(tool_input, _accepted("hook"))
         return self._by_mode({**use, "input": tool_input}, must_ask=must_ask)
@@ -177,7 +229,7 @@ class Tools:
         name: str = use["name"]
         permitted = (
             mode == "bypassPermissions"
-            or name in self._rules
+            or permits(self._rules, use)
             or (mode == "acceptEdits" and name in EDITING)
         )
         if permitted and not must_ask and name not in INTERACTIVE:
@@ -250,7 +302,7 @@ class Tools:
     def _learn(self, update: Json) -> None:
         """Store rules that the client added, for the rest of the session."""
         if update.get("type") == "addRules" and update.get("behavior") == "allow":
-            self._rules |= {rule.get("toolName", "") for rule in update.get("rules", [])}
+            self._rules |= {_rule_of(rule) for rule in update.get("rules", [])}
         elif update.get("type") == "setMode":
             self._talk.set_mode(str(update.get("mode")))
 
@@ -258,6 +310,10 @@ class Tools:
 
     def _perform(self, use: Json, meta: Json) -> str:
         content, result, is_error = self._call(use)
+        if content == LOST and self._talk.frames.newer:
+            meta = {**meta, "non_execution_kind": "interrupted"}
+        elif content == LOST:
+            content, result = CUT, f"Error: {CUT}"
         fields = {
             "tool_name": use["name"],
             "tool_input": use["input"],
@@ -297,6 +353,11 @@ class Tools:
             "noOutputExpected": False,
         }
         return text, result, False
+
+
+def _rule_of(rule: Json) -> str:
+    content = rule.get("ruleContent")
+    return f"{rule.get('toolName', '')}({content})" if content else str(rule.get("toolName", ""))
 
 
 def read_pre_tool_use(answer: Json) -> tuple[str, str, Json | None]:

@@ -16,7 +16,6 @@ from bridle import (
     OutcomeReason,
     PreToolUseContext,
 )
-from bridle._core.versions import CHANGED_INPUT_SINCE
 from bridle.testing._verify.promises import expect, promise, require
 from bridle.testing._verify.stage import DONE, Stage, ended
 from bridle.testing.script import Block as Content
@@ -170,7 +169,7 @@ async def timeout(stage: Stage) -> str:
     "guard.modify_input",
     "ModifyInput from a PreToolUse hook changes the input that the tool gets.",
     depends="ModifyInput",
-    since=str(CHANGED_INPUT_SINCE),
+    since="2.0.10",
 )
 async def modify_input(stage: Stage) -> str:
     def change(context: PreToolUseContext) -> ModifyInput:

@@ -59,7 +59,7 @@ async def _ends(stage: Stage, how: str) -> str:
     ):
         events = session.events()
         turn = await session.send_user_message("go")
-        await until(lambda: len(_sleepers(marker)) >= 2, "the start of both commands")
+        await until(lambda: len(_sleepers(marker)) >= 2, "the start of both commands", 35.0)
         before = len(processes_with(marker))
         await (session.stop() if how == "stop" else session.aclose())
         left = processes_with(marker)
@@ -108,7 +108,7 @@ async def program_killed(stage: Stage) -> str:
             assert program.stdin is not None
             program.stdin.write(json.dumps(given).encode())
             program.stdin.close()
-            await until(lambda: len(_sleepers(marker)) >= 2, "the start of both commands")
+            await until(lambda: len(_sleepers(marker)) >= 2, "the start of both commands", 35.0)
             before = len(processes_with(marker))
         finally:
             os.kill(program.pid, signal.SIGKILL)

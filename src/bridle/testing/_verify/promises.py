@@ -18,7 +18,10 @@ FIRST = "start.session"
 """Tried alone, before the others. If it does not hold, no other promise is tried."""
 
 TESTED_SINCE = "2.1.197"
-"""The oldest CLI on which features were tested that 2.0.0 does not have."""
+"""The oldest CLI on which features were tested that :data:`MISSING_IN` does not have."""
+
+MISSING_IN = "2.0.0"
+"""The newest CLI that was seen to have none of these features. They are not tried on it."""
 
 TIMEOUT = 45.0
 """Seconds for one promise: many times what it takes on a busy machine."""
@@ -26,14 +29,14 @@ TIMEOUT = 45.0
 _MODULES = (
     "starting",
     "guards",
-    "permissions",
-    "hooks",
+    "permission_promises",
+    "hook_promises",
     "interrupts",
-    "limits",
+    "limit_promises",
     "turns",
-    "tools",
+    "tool_promises",
     "conversations",
-    "approvals",
+    "approval_promises",
     "processes",
 )
 """In the order of the table."""
@@ -51,7 +54,7 @@ class Check(Struct, frozen=True, kw_only=True):
     depends: str
     trial: Trial
     #: The oldest CLI that is known to have the feature. On an older one a promise that does not
-    #: hold is unsupported, not broken.
+    #: hold is unsupported, not broken. It is not tried on CLIs up to MISSING_IN.
     since: str | None = None
 
 
@@ -68,7 +71,7 @@ def promise(
         sentence: what is promised.
         depends: the parts of Bridle that rest on it.
         since: the oldest version of the CLI that is known to have the feature, if not all
-            supported ones have it.
+            supported ones have it. No CLI up to `MISSING_IN` has it.
     """
 
     def keep(trial: Trial) -> Trial:

@@ -181,7 +181,7 @@ async def environment(stage: Stage) -> str:
 async def unknown_request(stage: Stage) -> str:
     async with Model([[text("hello")]]) as model, stage.session(model) as session:
         try:
-            reply = await session.control("bridle_no_such_request", timeout=5.0)
+            reply = await session.control("bridle_no_such_request", timeout=2.0)
         except ControlError as error:
             outcome = await send(session)
             require(outcome.ok, f"after the request, {ended(outcome)}")

@@ -1,0 +1,1 @@
+"""What readers get: which messages are kept for them, and in which form."""

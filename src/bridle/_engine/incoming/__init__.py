@@ -1,0 +1,1 @@
+"""Requests of the CLI: hooks, permissions, tools, elicitations, dialogs."""

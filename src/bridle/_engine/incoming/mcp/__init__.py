@@ -1,0 +1,1 @@
+"""Messages of the CLI to MCP servers in the user's process."""

@@ -1,0 +1,1 @@
+"""Requests and prompts to the CLI."""

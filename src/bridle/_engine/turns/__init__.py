@@ -1,0 +1,1 @@
+"""Which turn a message belongs to, what it cost and did, and how it ended."""

@@ -1,0 +1,1 @@
+"""Bytes of the CLI into typed lines, and values into lines."""

@@ -1,0 +1,1 @@
+"""Observations, log records, warnings, and what they may show."""

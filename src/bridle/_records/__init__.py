@@ -1,0 +1,1 @@
+"""What the public records are made of: raw lines, checked fields, matchers."""

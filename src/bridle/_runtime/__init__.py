@@ -1,0 +1,1 @@
+"""Tasks, threads, timers and forks."""

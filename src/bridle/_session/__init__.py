@@ -1,0 +1,1 @@
+"""A session on asyncio, and the doors that programs use."""

@@ -1,0 +1,1 @@
+"""Answers of a run: attempts and typed output."""

@@ -1,0 +1,1 @@
+"""Changes of a running session: settings and MCP servers."""

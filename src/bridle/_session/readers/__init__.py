@@ -1,0 +1,1 @@
+"""Queues and iterators of messages."""

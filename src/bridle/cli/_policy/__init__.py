@@ -1,0 +1,1 @@
+"""The permission policy of a run."""

@@ -1,0 +1,1 @@
+"""The event loops of the program and of Bridle."""

@@ -1,0 +1,1 @@
+"""Stored sessions and session stores."""

@@ -1,0 +1,1 @@
+"""Transcripts: their entries, files and summaries."""

@@ -1,0 +1,1 @@
+"""The server of a scripted model."""

@@ -1,0 +1,1 @@
+"""What the checks of session stores have in common."""

@@ -1,0 +1,1 @@
+"""Trying the promises, in a process of their own."""
