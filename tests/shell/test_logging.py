@@ -39,7 +39,7 @@ RETRY = {
     "error_status": 529,
     "error": SECRET,
 }
-in_turn = FakeCli(patience=5.0).expect_initialize().start_turn()
+in_turn = FakeCli().expect_initialize().start_turn()
 
 
 class Keeper(logging.Handler):
@@ -330,7 +330,7 @@ def test_a_log_handler_that_raises_keeps_no_answer_from_the_cli(
     handler = Broken()
     logging.getLogger("bridle").addHandler(handler)
     loop = asyncio.new_event_loop()
-    script = FakeCli(patience=5.0).expect_initialize().start_turn()
+    script = FakeCli().expect_initialize().start_turn()
     try:
         with script.ask_permission("Bash").expect_deny().result() as cli:
             task = loop.create_task(main(cli))

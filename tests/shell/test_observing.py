@@ -52,7 +52,7 @@ from bridle.testing import FakeCli, tool_use
 
 place: contextvars.ContextVar[str] = contextvars.ContextVar("place", default="nowhere")
 
-in_turn = FakeCli(patience=5.0).expect_initialize().start_turn()
+in_turn = FakeCli().expect_initialize().start_turn()
 
 
 class Notes:

@@ -43,7 +43,7 @@ from bridle.telemetry import Observation, TracingTelemetry, TurnBegan, TurnEnded
 from bridle.testing import FakeCli, tool_use
 
 SECRET = "SECRET-MARKER"
-in_turn = FakeCli(patience=5.0).expect_initialize().start_turn()
+in_turn = FakeCli().expect_initialize().start_turn()
 
 
 class Laboratory:

@@ -219,7 +219,7 @@ def test_background_work_is_awaited_after_the_result_of_another_prompt() -> None
 
 def fitting_at_last(*totals: float, **of_last: Any) -> FakeCli:
     """A CLI that answers each prompt with the next total."""
-    cli = FakeCli(patience=5.0).expect_initialize()
+    cli = FakeCli().expect_initialize()
     for index, total in enumerate(totals, 1):
         cost: dict[str, Any] = {"total_cost_usd": float(index), "num_turns": 1}
         more = of_last if index == len(totals) else {}
@@ -283,7 +283,7 @@ def test_a_correction_is_not_sent_when_a_limit_is_used_up(limits: Limits) -> Non
 
 def test_prompts_that_share_a_turn_share_its_correction() -> None:
     async def main() -> None:
-        script = FakeCli(patience=5.0).expect_initialize().expect_user().expect_user()
+        script = FakeCli().expect_initialize().expect_user().expect_user()
         script = script.start_turn().assistant("1").result("{}", structured_output={"total": 1.0})
         script = script.expect_user().start_turn().assistant("2")
         with script.result("{}", structured_output={"total": 9.0}) as cli:
@@ -410,13 +410,13 @@ def test_an_answer_is_corrected_after_the_program_dropped_its_turn() -> None:
 
 
 def test_a_slash_command_has_no_output_to_correct() -> None:
-    script = FakeCli(patience=5.0).expect_initialize().expect_user().start_turn()
+    script = FakeCli().expect_initialize().expect_user().start_turn()
     outcome = play(script.result("cleared", num_turns=0).silence(), output_type=Offer)
     assert (outcome.reason, outcome.model_calls) == (OutcomeReason.OUTPUT_MISSING, 0)
 
 
 def test_model_calls_are_counted_for_the_limit_and_not_what_the_cli_calls_turns() -> None:
-    script = FakeCli(patience=5.0).expect_initialize().expect_user().start_turn().assistant("1")
+    script = FakeCli().expect_initialize().expect_user().start_turn().assistant("1")
     script = script.result("{}", structured_output={"total": 1.0}, num_turns=2)
     script = script.expect_user().start_turn().assistant("2")
     script = script.result("{}", structured_output={"total": 9.0}, num_turns=2)
@@ -510,7 +510,7 @@ def test_an_interrupt_ends_the_wait_before_an_attempt() -> None:
     async def main() -> None:
         rejected = {"status": "rejected", "resetsAt": time.time() + 300.0}
         event = {"type": "rate_limit_event", "rate_limit_info": rejected, "uuid": "1"}
-        cli = FakeCli(patience=5.0).expect_initialize().expect_user().start_turn().emit(event)
+        cli = FakeCli().expect_initialize().expect_user().start_turn().emit(event)
         cli = cli.assistant("I begin.").result("limit", is_error=True, api_error_status=429)
         with cli.silence() as program:
             options = settle_options(CliOptions(cli_path=program.path), None, None)
@@ -547,7 +547,7 @@ OVERLOADED: dict[str, Any] = {"is_error": True, "api_error_status": 529}
 
 def failing(*, then: bool) -> FakeCli:
     """A CLI whose first answer is an API error."""
-    cli = FakeCli(patience=5.0).expect_initialize().expect_user().start_turn()
+    cli = FakeCli().expect_initialize().expect_user().start_turn()
     cli = cli.assistant("I begin.").result("API Error: 529 overloaded", **OVERLOADED)
     return cli.expect_user().start_turn().assistant("done").result("done") if then else cli
 
@@ -570,7 +570,7 @@ def test_an_api_error_that_may_pass_is_retried_in_the_same_conversation() -> Non
 def test_the_wait_before_an_attempt_ends_with_the_session(ending: str) -> None:
     rejected = {"status": "rejected", "resetsAt": time.time() + 300.0}
     event = {"type": "rate_limit_event", "rate_limit_info": rejected, "uuid": "1"}
-    cli = FakeCli(patience=5.0).expect_initialize().expect_user().start_turn().emit(event)
+    cli = FakeCli().expect_initialize().expect_user().start_turn().emit(event)
     cli = cli.assistant("I begin.").result("limit", is_error=True, api_error_status=429)
     exits = ending == "the CLI exits"
 
@@ -591,7 +591,7 @@ def test_the_wait_before_an_attempt_ends_with_the_session(ending: str) -> None:
 
 
 def test_an_error_that_would_come_again_is_not_retried() -> None:
-    cli = FakeCli(patience=5.0).expect_initialize().expect_user().start_turn()
+    cli = FakeCli().expect_initialize().expect_user().start_turn()
     cli = cli.assistant("I begin.").result("API Error", is_error=True, api_error_status=400)
     outcome = play(cli, retry=Retry())
     assert (outcome.reason, outcome.retryable) == (OutcomeReason.API_ERROR, False)
@@ -606,7 +606,7 @@ def test_an_attempt_that_does_not_fit_into_the_time_left_is_not_made() -> None:
 def test_a_limit_that_resets_too_late_is_not_awaited(retry: Retry) -> None:
     rejected = {"status": "rejected", "resetsAt": time.time() + 3600.0}
     event = {"type": "rate_limit_event", "rate_limit_info": rejected, "uuid": "1"}
-    cli = FakeCli(patience=5.0).expect_initialize().expect_user().start_turn().emit(event)
+    cli = FakeCli().expect_initialize().expect_user().start_turn().emit(event)
     outcome = play(cli.result("limit", is_error=True, api_error_status=429), retry=retry)
     assert (outcome.reason, outcome.retryable) == (OutcomeReason.RATE_LIMITED, True)
 

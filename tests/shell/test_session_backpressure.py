@@ -45,7 +45,7 @@ SHORT_LINE = {
     "message": {"id": "m", "role": "assistant", "content": [{"type": "text", "text": "x" * 9}]},
 }
 
-in_turn = FakeCli(patience=30.0).expect_initialize().start_turn()
+in_turn = FakeCli().expect_initialize().start_turn()
 
 
 class Reader:
@@ -279,7 +279,7 @@ def test_turns_whose_loop_was_left_share_one_bound() -> None:
     """The turn that was left first is dropped first, with a warning."""
 
     async def main() -> None:
-        script = FakeCli(patience=30.0).expect_initialize()
+        script = FakeCli().expect_initialize()
         for _ in range(3):
             script = script.start_turn().emit(LINE).repeat(300).result()
         with script as cli:

@@ -48,7 +48,7 @@ from bridle.testing import FakeCli, with_deps
 
 Function = Callable[[Any], Any]
 
-in_turn = FakeCli(patience=5.0).expect_initialize().start_turn()
+in_turn = FakeCli().expect_initialize().start_turn()
 LIST = {"jsonrpc": "2.0", "id": 7, "method": "tools/list"}
 INPUT = {"command": "ls"}
 
@@ -643,7 +643,7 @@ def test_a_callback_gets_the_deps_of_its_prompt_or_of_its_session(kind: str, for
 
     async def main() -> None:
         function = look if form == "def" else look_async
-        script = FakeCli(patience=5.0).expect_initialize()
+        script = FakeCli().expect_initialize()
         for _ in range(3):
             script = asking_once(script.start_turn(), kind).result()
         with script as cli:
@@ -675,7 +675,7 @@ def test_a_tool_gets_the_deps_of_its_prompt() -> None:
             "method": "tools/call",
             "params": {"name": "look", "arguments": {}},
         }
-        script = FakeCli(patience=5.0).expect_initialize().start_turn()
+        script = FakeCli().expect_initialize().start_turn()
         with script.ask_mcp("calc", call).expect_answer().result() as cli:
             bidir = BidirOptions(mcp_servers={"calc": ToolServer([look])})
             async with Session(options(cli), bidir=bidir) as session:
@@ -690,7 +690,7 @@ def test_a_session_inside_a_callback_does_not_inherit_its_deps() -> None:
     seen: list[object] = []
 
     def script() -> FakeCli:
-        begun = FakeCli(patience=5.0).expect_initialize().start_turn()
+        begun = FakeCli().expect_initialize().start_turn()
         return asking_once(begun, "hook").result()
 
     async def look(ctx: PreToolUseContext) -> None:
@@ -801,7 +801,7 @@ def test_a_callback_sees_the_context_variables_of_the_code_that_sent_the_prompt(
         }[kind].expect_answer()
 
     async def main() -> None:
-        script = asking(asking(FakeCli(patience=5.0).expect_initialize().start_turn())).result()
+        script = asking(asking(FakeCli().expect_initialize().start_turn())).result()
         script = asking(script.start_turn()).result()
         SENDER.set("the start")
         with script as cli:

@@ -284,7 +284,7 @@ def test_calls_without_a_tool_use_have_different_keys_also_in_another_session() 
         message = {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "pay"}}
         said = {"content": [{"type": "text", "text": "paid"}]}
         for _ in range(2):
-            script = FakeCli(patience=5.0).expect_initialize().start_turn()
+            script = FakeCli().expect_initialize().start_turn()
             for number in range(2):
                 script = script.ask_mcp("shop", {**message, "id": number}).expect_mcp_result(said)
             with script.result() as cli:
@@ -318,7 +318,7 @@ def test_calls_that_come_together_run_together(is_async: bool) -> None:
         return f"met {number}"
 
     async def main() -> None:
-        script = FakeCli(patience=5.0).expect_initialize().start_turn()
+        script = FakeCli().expect_initialize().start_turn()
         for number in range(3):
             params = {"name": "meet", "arguments": {"number": number}}
             script = script.ask_mcp(
@@ -351,7 +351,7 @@ def test_a_raw_handler_gets_the_message_as_it_is_and_its_answer_the_id_of_the_qu
         return McpResponse(id=message["id"], error=McpError(-32601, "no such method"))
 
     async def main() -> None:
-        script = FakeCli(patience=5.0).expect_initialize(like={"sdkMcpServers": ["test"]})
+        script = FakeCli().expect_initialize(like={"sdkMcpServers": ["test"]})
         script = script.ask_mcp("test", RPC).expect_mcp_result({"tools": []})
         script = script.ask_mcp("test", {**RPC, "method": "x"}).expect_mcp_error({"code": -32601})
         script = script.ask_mcp("nobody", RPC).expect_mcp_error({"code": -32601})
@@ -375,7 +375,7 @@ def test_a_raw_handler_that_exits_is_reported_as_failed() -> None:
 
     async def main() -> None:
         text = "the server failed to handle the message"
-        script = FakeCli(patience=5.0).expect_initialize()
+        script = FakeCli().expect_initialize()
         script = script.ask_mcp("test", RPC).expect_mcp_error({"message": text})
         with script.turn() as cli:
             bidir = BidirOptions(mcp_servers=[("test", handle)])
@@ -411,7 +411,7 @@ def test_members_of_json_rpc_that_bridle_does_not_know_survive_the_routing() -> 
         return answer
 
     async def main() -> list[dict[str, Any]]:
-        script = FakeCli(patience=5.0).expect_initialize().ask_mcp("test", ODD_RPC)
+        script = FakeCli().expect_initialize().ask_mcp("test", ODD_RPC)
         with script.expect_mcp_result().turn() as cli:
             bidir = BidirOptions(mcp_servers={"test": handle})
             async with start_session(options(cli), bidir=bidir) as session:
@@ -430,7 +430,7 @@ def test_a_cli_that_answers_the_handshake_only_after_its_servers_is_not_kept_wai
         return {"jsonrpc": "2.0", "id": message["id"], "result": {}}
 
     async def main() -> None:
-        script = FakeCli(patience=5.0).expect_request("initialize")
+        script = FakeCli().expect_request("initialize")
         script = script.ask_mcp("test", RPC).expect_mcp_result().reply({"commands": []}).turn()
         with script as cli:
             bidir = BidirOptions(mcp_servers={"test": handle})
@@ -452,7 +452,7 @@ def test_messages_for_servers_wait_until_the_session_runs() -> None:
         return {"jsonrpc": "2.0", "id": message["id"], "result": {}}
 
     async def main() -> None:
-        script = FakeCli(patience=5.0)
+        script = FakeCli()
         for number in range(5):
             script = script.ask_mcp("test", {**RPC, "id": number})
         script = script.expect_initialize()

@@ -264,7 +264,7 @@ def block_odd(context: object) -> Any:
     return Block(Odd())  # type: ignore[arg-type]
 
 
-IN_TURN = FakeCli(patience=10.0).expect_initialize().start_turn()
+IN_TURN = FakeCli().expect_initialize().start_turn()
 HOOK = IN_TURN.ask_hook("PreToolUse", tool_name="Bash", tool_input={"command": "ls"})
 PERMISSION = IN_TURN.ask_permission("Bash", command="ls")
 

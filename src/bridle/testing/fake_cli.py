@@ -46,7 +46,7 @@ _DEFAULTS: Json = MappingProxyType(
         "flavour": NEWEST,
         "version": f"{NEWEST} (Claude Code)",
         "version_after": 0.0,
-        "patience": 10.0,
+        "patience": 30.0,
         "lifetime": 300,
         "slow_start": 0.0,
         "latency": 0.0,
@@ -81,7 +81,7 @@ class FakeCli:
     __slots__ = ("__weakref__", "_home", "_plan", "_steps")
 
     def __init__(
-        self, *, flavour: str = NEWEST, patience: float = 10.0, lifetime: int = 300
+        self, *, flavour: str = NEWEST, patience: float = 30.0, lifetime: int = 300
     ) -> None:
         if flavour not in FLAVOURS:
             raise ValueError(f"flavour must be one of {', '.join(FLAVOURS)}, got {flavour}")
