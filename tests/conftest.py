@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import signal
+import tempfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +50,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure what tests cost if that is wanted."""
+    """Give this process a home of its own, and measure what tests cost if that is wanted.
+
+    Tests in other processes use the same ids of sessions, and locks of sessions lie in the home.
+    """
+    home = tempfile.TemporaryDirectory(prefix="bridle-home-")
+    config.add_cleanup(home.cleanup)
+    os.environ["HOME"] = home.name
     if config.getoption("costs"):
         config.pluginmanager.register(Costs(config))
 
