@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 import time
+import traceback
 from datetime import datetime
 
 import pytest
@@ -120,3 +122,21 @@ def test_what_dbos_reports_is_explained(caplog: pytest.LogCaptureFixture) -> Non
     assert "Database connection failed: gone" in told[0][1]
     assert "check that the database answers" in told[0][1]
     assert "secret" not in caplog.text
+
+
+def test_a_traceback_of_dbos_is_reported_as_the_name_of_its_exception(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A busy SQLite file makes DBOS log one now and then, and it tries again."""
+    dbos = logging.Logger("dbos")
+    dbos.addHandler(ExplainDbos())
+    try:
+        try:
+            raise ValueError("first")
+        except ValueError as first:
+            raise sqlite3.OperationalError("a secret\n(Background: https://example)") from first
+    except sqlite3.OperationalError:
+        dbos.warning("Exception polling schedules: %s", traceback.format_exc())
+    [told] = [one.getMessage() for one in caplog.records]
+    assert "'Exception polling schedules: sqlite3.OperationalError'" in told
+    assert "secret" not in told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 
 _REPEAT = 60.0
@@ -17,6 +18,9 @@ _EXPECTED = (
     "Workflow already exists in queue",  # the run of this key has ended, and left the queue
 )
 """How reports of DBOS begin that say nothing new to a user. They are logged at DEBUG."""
+
+_ERROR = re.compile(r"^([A-Za-z_][\w.]*)(?::|$)", re.MULTILINE)
+"""The name of the exception, in the lines of a traceback that are not indented."""
 
 log = logging.getLogger("bridle.fleet")
 
@@ -45,7 +49,7 @@ class ExplainDbos(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Log the first line of a report. Further lines may have values of the user."""
-        line = record.getMessage().partition("\n")[0][:_LONGEST]
+        line = _first_line(record.getMessage())[:_LONGEST]
         if line.startswith(_EXPECTED):
             log.debug("DBOS: %s", line)
             return
@@ -54,6 +58,14 @@ class ExplainDbos(logging.Handler):
             f"DBOS, the library that keeps the queue, reports: {line!r}. No run is lost: Bridle "
             "tries again. If this goes on, check that the database answers.",
         )
+
+
+def _first_line(text: str) -> str:
+    """Return the first line, with the name of the exception in place of a traceback."""
+    line, _, rest = text.partition("\n")
+    before, traceback, _ = line.partition("Traceback (most recent call last)")
+    names = _ERROR.findall(rest) if traceback else []
+    return f"{before}{names[-1]}" if names else line
 
 
 def explain_dbos() -> None:
