@@ -110,6 +110,7 @@ def missing(text: str) -> list[str]:
 # ---------------------------------------------------------------- on the real CLIs
 
 
+@pytest.mark.longer
 def test_in_a_pipe_every_scene_is_proven_and_a_key_is_left_alone(
     seat: Seat, real_cli: Path
 ) -> None:

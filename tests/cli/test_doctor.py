@@ -280,6 +280,7 @@ def test_no_command_of_a_settings_file_is_run(
 # ---------------------------------------------------------------- a real call
 
 
+@pytest.mark.longer
 def test_a_live_check_makes_one_call(
     real_cli: Path, machine: Machine, scripted_model: Models, tmp_path: Path
 ) -> None:

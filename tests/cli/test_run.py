@@ -197,6 +197,7 @@ def run_in(
     )
 
 
+@pytest.mark.longer
 def test_a_policy_cannot_be_evaded(real_cli: Path, scripted_model: Models, tmp_path: Path) -> None:
     """Paths are resolved from where the shell is; the CLI calls the tool Task by another name."""
     work = tmp_path / "work"

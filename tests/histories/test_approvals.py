@@ -101,8 +101,8 @@ def test_a_call_whose_worker_was_killed_may_lack_its_effect() -> None:
     assert any("t1 ran 2 times" in one for one in judge(changed(killed, Ran, 1, call="t1")))
 
 
-@pytest.mark.longer(after=2)
 @pytest.mark.parametrize("round", ROUNDS, ids=lambda one: f"{one.door}-{one.store}-{one.kills}")
+@pytest.mark.longer(after=1)
 def test_one_of_several_decisions_takes_effect(round: Round, tmp_path: Path) -> None:
     if round.door == "fleet":
         pytest.importorskip("dbos", reason="needs the extra 'fleet' (dbos)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 )
 
 
+@pytest.mark.longer
 @given(st.dictionaries(TEXT, JSON))
 def test_an_entry_comes_back_unchanged_from_plain_ascii(entry: dict[str, Any]) -> None:
     (row,) = to_rows("Store", [entry], None)

@@ -12,6 +12,8 @@ import bridle
 from bridle import Agent, CanUseToolContext, Deny, ResultMessage, sync
 from bridle.testing import ScriptedModel, text, tool_use
 
+pytestmark = pytest.mark.longer
+
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
 

@@ -16,6 +16,8 @@ from bridle.errors import CallMayHaveRun
 from bridle.sessions import MemoryStore
 from bridle.testing import ModelRequest, Reply, ScriptedModel, text, tool_use
 
+pytestmark = pytest.mark.longer
+
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
 

@@ -35,6 +35,8 @@ from bridle._engine.shutdown import ShutdownStep
 from bridle.testing import Block, Reply, ScriptedModel, repeat, text, tool_use
 from bridle.testing.script import Script
 
+pytestmark = pytest.mark.longer
+
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
 

@@ -28,6 +28,8 @@ from bridle.controls import McpServerChanges, Reply
 from bridle.messages import TaskStartedMessage
 from bridle.testing import ScriptedModel, text, tool_use
 
+pytestmark = pytest.mark.longer
+
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
 

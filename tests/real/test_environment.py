@@ -28,6 +28,8 @@ from bridle import (
 from bridle.hooks import ToolHookContext
 from bridle.testing import ScriptedModel, forbid_real_api, repeat, text, tool_use
 
+pytestmark = pytest.mark.longer
+
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
 

@@ -54,6 +54,8 @@ from bridle.testing import (
     tool_use,
 )
 
+pytestmark = pytest.mark.longer
+
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
 

@@ -10,6 +10,8 @@ import pytest
 from bridle import InitMessage, start_session
 from bridle.testing import ScriptedModel, text
 
+pytestmark = pytest.mark.longer
+
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
 

@@ -24,6 +24,8 @@ from bridle.sessions._journal import (
 from bridle.testing import ModelRequest, Reply, ScriptedModel, repeat, text, tool_use
 from bridle.tools import key_of_call
 
+pytestmark = pytest.mark.longer
+
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
 

@@ -34,6 +34,8 @@ from bridle import (
 from bridle.messages import TaskNotificationMessage
 from bridle.testing import ModelRequest, Reply, ScriptedModel, repeat, text, tool_use
 
+pytestmark = pytest.mark.longer
+
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
 

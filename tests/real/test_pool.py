@@ -14,6 +14,8 @@ import bridle
 from bridle import Agent, Allow, Hook, Session
 from bridle.testing import ScriptedModel, text, tool_use
 
+pytestmark = pytest.mark.longer
+
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
 

@@ -26,6 +26,8 @@ from bridle import Block as Refuse
 from bridle.errors import TurnsLimitError
 from bridle.testing import Block, ScriptedModel, repeat, text, tool_use
 
+pytestmark = pytest.mark.longer
+
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
 

@@ -18,6 +18,8 @@ import bridle
 from bridle import AssistantMessage, SessionNotFoundError, UserMessage, sessions
 from bridle.testing import ModelRequest, ScriptedModel
 
+pytestmark = pytest.mark.longer
+
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
 

@@ -19,6 +19,8 @@ from bridle.errors import UsdLimitError
 from bridle.testing import ModelRequest, Reply, ScriptedModel, text, tool_use
 from bridle.testing.script import Script
 
+pytestmark = pytest.mark.longer
+
 if TYPE_CHECKING:
     from pathlib import Path
 

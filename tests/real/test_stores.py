@@ -25,6 +25,8 @@ from bridle.events import SdkWarning
 from bridle.sessions import MemoryStore
 from bridle.testing import ScriptedModel, text, tool_use
 
+pytestmark = pytest.mark.longer
+
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
 

@@ -22,6 +22,8 @@ from bridle.messages import (
 from bridle.outcomes import SessionUsage
 from bridle.testing import ModelRequest, Reply, ScriptedModel, text, tool_use
 
+pytestmark = pytest.mark.longer
+
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
 

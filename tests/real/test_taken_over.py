@@ -23,6 +23,8 @@ from bridle import SdkWarning, SessionInUseError
 from bridle.sessions import MemoryStore, SessionKey, SqliteStore
 from bridle.testing import ScriptedModel, text
 
+pytestmark = pytest.mark.longer
+
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
 

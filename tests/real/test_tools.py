@@ -32,6 +32,8 @@ from bridle.testing import ScriptedModel, text, tool_use
 from bridle.testing.model_request import content_blocks
 from bridle.testing.recording import Recorder, read_recording
 
+pytestmark = pytest.mark.longer
+
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
 

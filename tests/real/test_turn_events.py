@@ -47,6 +47,8 @@ from bridle.testing import (
 )
 from bridle.testing.script import Answer
 
+pytestmark = pytest.mark.longer
+
 Act = Callable[[Turn, ScriptedModel], Coroutine[Any, Any, None]]
 
 LIMIT = 60.0

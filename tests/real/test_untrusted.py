@@ -200,6 +200,7 @@ def test_a_directory_of_others_gets_nothing_past_a_callback(lab: Lab, way: str) 
 @pytest.mark.longer(after=3)
 @pytest.mark.parametrize("way", [way for way in WAYS if way not in ("skill", "monitor")])
 @pytest.mark.usefixtures("hostile")
+@pytest.mark.longer(after=1)
 def test_a_project_that_is_trusted_gets_past_a_callback(lab: Lab, way: str) -> None:
     """What docs/explanation/security.md says about project files is true."""
     ignores_it = lab.is_newest and way == "agent with hooks"

@@ -331,6 +331,7 @@ def to_cli(frame):
 
 
 @pytest.mark.parametrize("cli_path", ["newest"], indirect=True)
+@pytest.mark.longer
 def test_a_busy_machine_breaks_no_limit(lab: Lab, tmp_path: Path) -> None:
     """The limit is reached before the CLI has read the prompt."""
     slow = sabotaged_cli(tmp_path / "claude", lab.cli_path, SLOW_AT_FIRST)

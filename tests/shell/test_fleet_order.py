@@ -110,6 +110,7 @@ def work(
 
 @pytest.mark.longer(after=1)
 @KINDS
+@pytest.mark.longer
 def test_the_runs_of_a_tenant_start_in_their_order(
     kind: str, request: pytest.FixtureRequest, places: Path
 ) -> None:

@@ -781,8 +781,8 @@ def test_closing_gives_up_in_time_and_the_watchdog_goes_on(
         os.waitpid(pid, 0)
 
 
-@pytest.mark.longer(after=2)
 @pytest.mark.parametrize("steps", [0, 1, 2, 3])
+@pytest.mark.longer(after=1)
 def test_a_loop_that_ends_in_the_midst_of_closing_leaves_nothing(
     steps: int, programs: Programs, temporary: Path
 ) -> None:
@@ -814,6 +814,7 @@ def never_closed(pid: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("leave", ["dropped", "closed later"])
+@pytest.mark.longer(after=1)
 def test_a_process_whose_loop_is_closed_can_still_be_closed(
     leave: str, programs: Programs, temporary: Path, run_on: RunOn
 ) -> None:
@@ -835,6 +836,7 @@ def test_a_process_whose_loop_is_closed_can_still_be_closed(
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.longer(after=1)
 def test_a_dropped_process_is_killed_while_the_loop_goes_on(
     programs: Programs, temporary: Path, run_on: RunOn
 ) -> None:

@@ -226,6 +226,7 @@ def test_a_query_with_callbacks_raises_if_the_cli_ends_without_a_result() -> Non
     run(main)
 
 
+@pytest.mark.longer
 def test_a_query_with_callbacks_keeps_only_the_turns_that_have_not_ended() -> None:
     """A client of the drop-in may send prompts for days."""
 
@@ -336,6 +337,7 @@ def test_a_second_prompt_with_the_uuid_of_one_that_runs_does_not_take_its_outcom
 
 
 @pytest.mark.parametrize("way", ["break", "drop"])
+@pytest.mark.longer(after=1)
 def test_leaving_a_query_with_callbacks_leaves_nothing(way: str) -> None:
     async def main() -> None:
         with FakeCli.auto() as cli:
@@ -1053,6 +1055,7 @@ ENDLESS = GREETED.assistant("still here").fork_grandchild(setsid=True).ignore_si
 
 
 @pytest.mark.parametrize("name", LEAVING)
+@pytest.mark.longer(after=2)
 def test_leaving_early_leaves_nothing(name: str) -> None:
     """S013: the whole process tree ends, even if it ignores SIGTERM."""
 

@@ -33,6 +33,8 @@ from bridle.testing import (
 )
 from bridle.testing.pytest_plugin import TEST_CLIS, named_clis
 
+pytestmark = pytest.mark.longer
+
 Json = dict[str, Any]
 
 FLAGS = (

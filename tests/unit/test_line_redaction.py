@@ -111,6 +111,7 @@ def test_json_stays_json_and_what_holds_no_secret_stays_as_it_is(
 GOLDEN = Path(__file__).parent.parent / "wire" / "golden"
 
 
+@pytest.mark.longer
 def test_a_recorded_session_stays_as_it_is_but_for_its_variables() -> None:
     """Usage, models, sources of keys: what every session says is none of its secrets."""
     for path in sorted(GOLDEN.glob("*/*.ndjson")):
