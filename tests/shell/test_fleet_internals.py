@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +41,23 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launched]:
     dbos.DBOS.destroy(destroy_registry=True)
 
 
+def closes_late(launched: Launched) -> bool:
+    """Whether a connection that a thread gives back after the end of its client is closed."""
+    url = internals.engine_of(launched.client).url.render_as_string()
+    client = dbos.DBOSClient(system_database_url=url)
+    engine = internals.engine_of(client)
+    before = engine.raw_connection()
+    internals.close_returned(client)
+    client.destroy()
+    after = engine.raw_connection()
+    for one in (before, after):
+        connection = one.driver_connection
+        one.close()
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            connection.execute("SELECT 1")
+    return True
+
+
 def looks_for_function(launched: Launched) -> bool:
     """Whether DBOS reads the row of a workflow and looks for its function, which is missing."""
     inputs = internals.json_serializer().serialize({"args": [], "kwargs": {}})
@@ -71,6 +89,7 @@ NAMES: dict[str, tuple[Callable[[Launched], object], object]] = {
         lambda one: [internals.engine_of(each).dialect.name for each in one],
         ["sqlite", "sqlite"],
     ),
+    "close_returned": (closes_late, True),
     "put_back": (lambda one: internals.put_back(one.client, "none", "none", "none"), False),
     "has_instance": (lambda _: internals.has_instance(), True),
     "statuses": (lambda one: list(internals.statuses(one.instance, ["none"])), []),

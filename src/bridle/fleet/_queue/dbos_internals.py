@@ -51,6 +51,20 @@ def engine_of(dbos: Any) -> Any:
     return dbos._sys_db.engine
 
 
+def close_returned(dbos: Any) -> None:
+    """From now on, close each connection that a thread gives back. Call it before the end.
+
+    SQLAlchemy closes idle connections when it disposes of an engine. It leaves those that are in
+    use, and those that a thread of DBOS opens at its end, to the garbage collector.
+    """
+    from sqlalchemy import event
+
+    def close(_: object, record: Any) -> None:
+        record.invalidate()
+
+    event.listen(engine_of(dbos).pool, "checkin", close)
+
+
 def put_back(client: Any, workflow: str, executor: str, queue: str) -> bool:
     """Put a workflow back into its queue if this executor has it. Return whether it did."""
     return bool(client._sys_db.reenqueue_for_recovery(workflow, [executor], queue))

@@ -32,6 +32,7 @@ from bridle.fleet._fleet_database import (
 from bridle.fleet._queue.claims import DUE, HELD, Claimant, begin_writing, claim, crashes_of
 from bridle.fleet._queue.dbos_internals import (
     base_error,
+    close_returned,
     engine_of,
     id_in_use_error,
     json_serializer,
@@ -151,6 +152,7 @@ class Queue:
     def _disconnect(self) -> None:
         client, self._opened = self._opened, None
         if client is not None:
+            close_returned(client)
             client.destroy()
 
     @contextlib.contextmanager

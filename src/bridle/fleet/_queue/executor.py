@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable
@@ -13,6 +14,8 @@ from bridle.fleet._fleet_database import adding_subsec
 from bridle.fleet._queue.claims import Claimant
 from bridle.fleet._queue.dbos_internals import (
     active,
+    base_error,
+    close_returned,
     engine_of,
     execute,
     has_instance,
@@ -185,6 +188,9 @@ class Executor:
             self._no_more.set()
             if self._taking is not None:
                 self._taking.join()
+            if self._dbos is not None:
+                with contextlib.suppress(base_error()):  # DBOS was not launched
+                    close_returned(self._dbos)
             try:
                 DBOS.destroy(destroy_registry=True)
             finally:
