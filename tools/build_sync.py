@@ -448,7 +448,7 @@ SESSION = Twin(
     bodies={
         "__init__": (
             "settled = settle_keywords(cli, sdk, bidir, options)\n"
-            "self._adopt(InnerSession(settled, deps, output_type, output_retries))"
+            "self._adopt(InnerSession.make(settled, deps, output_type, output_retries))"
         ),
         "connect": "self._connect()",
         "lifecycle": "return Lifecycle.STOPPED if self._is_lost else self._session.lifecycle",

@@ -304,7 +304,7 @@ def test_what_a_killed_cli_had_saved_is_in_the_store(lab: Lab) -> None:
             chosen: dict[str, Any] = {"store": store, "resume_session_id": outcome.session_id}
             session = await bridle.start_session(**second.options, **chosen, allowed_tools=["Bash"])
             _turn = await session.send_user_message("second prompt")
-            path = Path(session._launch.directory) / f"{outcome.session_id}.jsonl"
+            path = Path(session._connection.launch.directory) / f"{outcome.session_id}.jsonl"
             await until(lambda: "sleep 60" in path.read_text("utf-8"))
             assert session.pid is not None
             os.kill(session.pid, 9)

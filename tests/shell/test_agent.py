@@ -608,10 +608,10 @@ class LateRun(Run):
 
     async def answer(self) -> Outcome[Any]:
         if self.is_stopped:
-            await self.stop()
+            await self.session.stop()
         else:
-            os.kill(self.pid or 0, signal.SIGKILL)
-            await until(lambda: not self.alive)
+            os.kill(self.session.pid or 0, signal.SIGKILL)
+            await until(lambda: not self.session.alive)
         return await super().answer()
 
 

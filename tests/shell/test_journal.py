@@ -556,7 +556,7 @@ def test_run_with_retry_keeps_its_journal_in_memory() -> None:
             job = Run('CALL mcp__t__pay {"amount": 1}', settled, retry=Retry())
             outcome = await job.outcome()
             assert outcome.ok
-            journal = job._journal
+            journal = job.connection.journal
             assert isinstance(journal, SessionJournal)
             assert journal.entries is not None
             assert brief(journal.entries)[1:] == [
@@ -583,9 +583,10 @@ def test_a_continued_journal_repeats_the_keys_of_calls_that_were_cut_off() -> No
         cut_off = await journal_of(store, session.id)
         again = FakeTransport()
         async with open_session(again, store) as other:
-            assert other._journal is not None
-            other._journal.continue_from(cut_off, Continue((turn.uuid,), "go on"))
-            more = await other._send("c", "go on", None, None, continues=turn.uuid)
+            connection = other._connection
+            assert connection.journal is not None
+            connection.journal.continue_from(cut_off, Continue((turn.uuid,), "go on"))
+            more = await connection.send("c", "go on", None, None, continues=turn.uuid)
             again.say(echo(more.uuid), ask_hook(2), ask_hook(3))
             await until(lambda: len(answers(again)) == 2)
             await finish(again, more)

@@ -564,12 +564,12 @@ async def test_no_telemetry_looks_at_no_message() -> None:
             start_session(options(cli)) as blind,
             start_session(options(cli), Notes().sdk) as seen,
         ):
-            plain, watched = blind._actor, seen._actor
-            assert plain._perform == Actor._PERFORM
+            plain, watched = blind._actor._perform, seen._actor._perform
+            assert plain[Deliver] is Actor._PERFORM[Deliver]
             assert {
                 kind
                 for kind in Actor._PERFORM
-                if watched._perform[kind] is not Actor._PERFORM[kind]
+                if (watched[kind] is Actor._PERFORM[kind]) != (plain[kind] is Actor._PERFORM[kind])
             } == {Deliver}
 
 

@@ -570,7 +570,7 @@ async def test_a_run_with_an_outcome_returns_it_if_the_pool_is_closed(tmp_path: 
 
         def is_shutting_down() -> bool:
             runs = [one for one in held.values() if isinstance(one, PooledRun)]
-            return any(one.turn is not None and not one.alive for one in runs)
+            return any(one.turn is not None and not one.session.alive for one in runs)
 
         await until(is_shutting_down)
         await pool.__aexit__(asyncio.CancelledError, None, None)

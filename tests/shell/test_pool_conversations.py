@@ -49,11 +49,11 @@ async def test_an_idle_process_without_a_prompt_is_not_used_for_another_director
         async with pool.session(key="a", cwd=newest.other):
             pass
         async with pool.session(key="a", cwd=newest.work) as session:
-            assert session.launch.cwd == str(newest.work)  # type: ignore[attr-defined]
+            assert session._connection.launch.cwd == str(newest.work)
             assert await ask(session) == "You said: hi"
         # Without a directory, the key keeps the one that it has.
         async with pool.session(key="a") as session:
-            assert session.launch.cwd == str(newest.work)  # type: ignore[attr-defined]
+            assert session._connection.launch.cwd == str(newest.work)
 
 
 async def test_a_caller_that_waits_for_a_key_gets_no_session_in_another_directory(
@@ -101,7 +101,7 @@ async def test_a_key_keeps_its_directory_while_another_machine_uses_it(newest: L
         async with pool_of(agent, size=1, ready=0) as pool, pool.session(key="a", cwd=cwd) as one:
             assert await ask(one) == "You said: hi"
             session: Any = one
-            return str(session.launch.cwd)
+            return str(session._connection.launch.cwd)
 
     assert await use(newest.work, first) == str(first)
     first.rename(hidden)

@@ -325,7 +325,9 @@ def test_a_second_prompt_with_the_uuid_of_one_that_runs_does_not_take_its_outcom
 
     async def main() -> None:
         with FakeCli.auto() as cli:
-            session = InnerSession(settle_keywords(CliOptions(cli_path=cli.path), None, None, {}))
+            session = InnerSession.make(
+                settle_keywords(CliOptions(cli_path=cli.path), None, None, {})
+            )
             async with session:
                 turn = await session.send_prompt(prompt)
                 with pytest.raises(OptionsError, match="already in use"):

@@ -164,7 +164,7 @@ def crash_once(
 
 def transcripts_of(session: Any) -> str:
     """The text of the transcripts that a session may write to."""
-    resumed = [one for one in session._launch.argv if one.endswith(".jsonl")]
+    resumed = [one for one in session._connection.launch.argv if one.endswith(".jsonl")]
     places = [Path(one.partition("=")[2]) for one in resumed]
     places += Path(os.environ["CLAUDE_CONFIG_DIR"]).glob("projects/*/*.jsonl")
     return "".join(place.read_text() for place in places)

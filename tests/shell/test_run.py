@@ -147,7 +147,7 @@ def test_a_pydantic_dataclass_is_checked_as_pydantic_does(total: float) -> None:
 
 
 def test_its_schema_tells_the_model_of_the_checks() -> None:
-    options = Run("x", settle_options(None, None, None), Offer)._cli
+    options = Run("x", settle_options(None, None, None), Offer).connection.plan.cli
     schema: Any = options.json_schema
     assert (schema["type"], schema["properties"]["total"]["exclusiveMinimum"]) == ("object", 5)
     assert set(schema["$defs"]) == {"Offer"}

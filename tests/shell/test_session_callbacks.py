@@ -738,7 +738,7 @@ def test_a_system_prompt_may_be_a_function_of_the_deps(field: str) -> None:
     wire = {"system_prompt": "systemPrompt", "append_system_prompt": "appendSystemPrompt"}[field]
     prompt: dict[str, Any] = {field: lambda deps: f"You serve {deps}."}
     session = Session(CliOptions(**prompt), deps="Anna")
-    assert "You serve Anna." in str(session._launch.initialize[wire])
+    assert "You serve Anna." in str(session._connection.launch.initialize[wire])
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ async def resume(
     async with bridle.start_session(
         transport_factory=FakeTransport(), store=store, **chosen
     ) as one:
-        directory = Path(one._launch.directory)
+        directory = Path(one._connection.launch.directory)
         files = {
             path.name: [json.loads(line).get("uuid") for line in path.read_text().splitlines()]
             for path in directory.rglob("*.jsonl")
@@ -320,7 +320,7 @@ async def main():
     agent = bridle.Agent(store=SqliteStore(sys.argv[1]), cli_path=sys.argv[2], cwd=os.getcwd())
     async with agent.pool(size=1) as pool, pool.session(key="k") as session:
         await (await session.send_user_message("SAY one"))
-        await session._actor.store.flush()
+        await session._connection.store.flush()
         await (await session.send_user_message("SAY two"))
         print(session.id, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)

@@ -128,7 +128,7 @@ def test_a_store_without_subkeys_resumes_without_subagents_and_warns_once(home: 
             transport.say(mirror(ID, "3", inside="/subagents/agent-b"))
         assert await uuids(store.inner, ID, "subagents/agent-a") == ["2"]
         async with open_session(FakeTransport(), store, resume_session_id=ID) as session:
-            directory = Path(session._launch.directory)
+            directory = Path(session._connection.launch.directory)
             assert [path.name for path in directory.rglob("*.jsonl")] == [f"{ID}.jsonl"]
         transcript = await bridle.sessions.read_transcript(ID, store=store)
         assert transcript.subagents == ()
@@ -282,7 +282,7 @@ def test_a_conversation_is_resumed_from_private_files(home: Path) -> None:
         await fill(store)
         transport = FakeTransport()
         async with open_session(transport, store, resume_session_id=ID) as session:
-            launch = session._launch
+            launch = session._connection.launch
             directory = Path(launch.directory)
             files = sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
             assert files == [
@@ -315,7 +315,7 @@ def test_a_fork_copies_the_conversation_and_has_its_own_id(home: Path) -> None:
         options: dict[str, Any] = {"resume_session_id": ID, "fork_session": True}
         async with open_session(FakeTransport(), store, **options) as session:
             assert session.id not in (None, ID)
-            argv = session._launch.argv
+            argv = session._connection.launch.argv
             assert "--fork-session" in argv
             assert any(arg.endswith(f"/{ID}.jsonl") for arg in argv)
 
@@ -336,7 +336,7 @@ def test_the_last_conversation_of_a_directory_is_continued_from_the_store(home: 
         options: dict[str, Any] = {"continue_session": True, "cwd": str(work)}
         async with open_session(FakeTransport(), store, **options) as session:
             assert session.id == ID
-            assert "--continue" not in session._launch.argv
+            assert "--continue" not in session._connection.launch.argv
 
     run(main)
 
@@ -389,7 +389,7 @@ def test_a_conversation_that_only_the_cli_has_is_copied_to_the_store(home: Path)
     async def main() -> None:
         transport = FakeTransport()
         async with open_session(transport, store, resume_session_id=ID) as session:
-            assert f"--resume={project}/{ID}.jsonl" in session._launch.argv
+            assert f"--resume={project}/{ID}.jsonl" in session._connection.launch.argv
             transport.say(mirror(ID, "4"))
         assert await uuids(store, ID) == ["1", "2", "4"]
         assert await uuids(store, ID, "subagents/agent-a") == ["3"]
@@ -409,7 +409,7 @@ def test_damaged_lines_reach_the_store_and_the_next_machine(home: Path) -> None:
         async with open_session(FakeTransport(), store, resume_session_id=ID):
             pass
         async with open_session(FakeTransport(), store, resume_session_id=ID) as session:
-            directory = Path(session._launch.directory)
+            directory = Path(session._connection.launch.directory)
             assert (directory / f"{ID}.jsonl").read_bytes() == written
         transcript = await bridle.sessions.read_transcript(ID, store=store)
         assert [entry.raw_line for entry in transcript.damaged] == [b'{"type":"us']
@@ -431,7 +431,7 @@ def test_the_copy_that_changed_last_is_resumed_and_links_are_not_copied(home: Pa
 
     async def main() -> None:
         async with open_session(FakeTransport(), store, resume_session_id=ID) as session:
-            assert f"--resume={projects}/-c/{ID}.jsonl" in session._launch.argv
+            assert f"--resume={projects}/-c/{ID}.jsonl" in session._connection.launch.argv
         assert await uuids(store, ID) == ["-c"]
         assert await store.subkeys(ID) == []
 
@@ -950,7 +950,7 @@ def test_a_fork_of_a_session_in_use_does_not_touch_its_lease(
         chosen: dict[str, Any] = {"resume_session_id": ID, "fork_session": True}
         session = await open_session(FakeTransport(), store, **chosen)
         await until(lambda: session.id in store._leases)
-        watching = session._actor.store
+        watching = session._connection.store
         assert watching is not None
         if is_followed:
             await watching._copy_files()
@@ -1106,7 +1106,7 @@ def test_a_cli_that_reports_nothing_is_followed(home: Path, set_limits: SetLimit
     async def main() -> None:
         with FakeCli.auto().version("2.1.100 (Claude Code)") as cli:
             async with bridle.start_session(cli_path=cli.path, store=store) as session:
-                assert "--session-mirror" not in session._launch.argv
+                assert "--session-mirror" not in session._connection.launch.argv
                 session_id = str(session.id)
                 file = project / f"{session_id}.jsonl"
                 file.write_text('{"uuid":"1"}\n{"type":"mode"}\n')
@@ -1155,7 +1155,7 @@ def test_the_spool_of_an_earlier_process_is_sent_before_the_conversation_is_load
         assert len(left(home)) == 1
         store.is_down = False
         async with open_session(FakeTransport(), store, resume_session_id=ID) as session:
-            file = Path(session._launch.directory) / f"{ID}.jsonl"
+            file = Path(session._connection.launch.directory) / f"{ID}.jsonl"
             assert len(file.read_bytes().splitlines()) == 2
 
     run(main)
@@ -1201,7 +1201,7 @@ def test_a_store_for_the_official_protocol_is_accepted(home: Path) -> None:
         async with open_session(transport, theirs, session_id=ID):
             transport.say(mirror(ID, "1", "2"))
         async with open_session(FakeTransport(), theirs, resume_session_id=ID) as session:
-            file = Path(session._launch.directory) / f"{ID}.jsonl"
+            file = Path(session._connection.launch.directory) / f"{ID}.jsonl"
             assert file.read_bytes().count(b"\n") == 2
 
     run(main)
@@ -1220,7 +1220,7 @@ async def main():
     session = await bridle.start_session(
         cli_path=sys.argv[1], store=store, resume_session_id=sys.argv[2]
     )
-    print(session._launch.directory, flush=True)
+    print(session._connection.launch.directory, flush=True)
     await asyncio.Event().wait()
 
 asyncio.run(main())

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeVar, cast
 
 from bridle._pool.keys import PoolKeys
-from bridle._pool.pooled import Pooled, PooledRun
+from bridle._pool.pooled import PooledRun, PooledSession
 from bridle._pool.table import (
     Close,
     Lend,
@@ -21,7 +21,7 @@ from bridle._pool.table import (
     Start,
 )
 from bridle._process.parked import ParkedCli
-from bridle._session.session import InnerSession
+from bridle._session.run import OneTurn
 from bridle.errors import BridleError, PoolTimeout, UsageError
 
 log = logging.getLogger("bridle.pool")
@@ -50,7 +50,7 @@ class Places:
         self._make_parked = park
         self._keys = keys
         # What is in each place that has a process, in use or not.
-        self._held: dict[int, ParkedCli | InnerSession] = {}
+        self._held: dict[int, ParkedCli | PooledSession | OneTurn] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         # The work of callers, with the place in which it starts a process or runs.
         self._working: dict[asyncio.Task[Any], int | None] = {}
@@ -107,14 +107,14 @@ class Places:
         else:
             self._perform(self.table.closed(place, self.loop.time()))
 
-    def session_in(self, place: int) -> Pooled:
+    def session_in(self, place: int) -> PooledSession:
         """Return the session in a place."""
-        return cast("Pooled", self._held[place])
+        return cast("PooledSession", self._held[place])
 
     def fail(self, place: int, error: BridleError) -> None:
         """End the session in a place with this error. One that has not started is left alone."""
         held = self._held.get(place)
-        if isinstance(held, Pooled) and held.alive:
+        if isinstance(held, PooledSession) and held.connection.is_alive:
             held.fail(error)
 
     def take_parked(self, place: int, source: Source) -> ParkedCli | None:
@@ -123,7 +123,7 @@ class Places:
             return None
         return cast("ParkedCli | None", self._held.pop(place, None))
 
-    def put(self, place: int, session: InnerSession) -> None:
+    def put(self, place: int, session: PooledSession | OneTurn) -> None:
         """Put the session that uses a place into it. It is closed with the place."""
         self._held[place] = session
 
@@ -158,7 +158,7 @@ class Places:
         keep = not is_old and self.session_in(place).may_stay()
         self._perform(self.table.give_back(place, self.loop.time(), keep=keep))
 
-    def drop(self, place: int, session: Pooled, reason: str) -> None:
+    def drop(self, place: int, session: PooledSession, reason: str) -> None:
         """Close a place if it is idle and holds this session. ``reason`` is for the log."""
         if self.table.is_idle(place) and self._held.get(place) is session:
             log.info("The idle process of a key %s, so it is closed.", reason)

@@ -37,7 +37,7 @@ class PoolSession:
         )
 
     async def __aenter__(self) -> Session:
-        return await self._loan.enter()
+        return (await self._loan.enter()).session
 
     async def __aexit__(
         self,

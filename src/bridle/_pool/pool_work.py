@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from bridle._engine.versions import Version
 from bridle._pool.keys import Conversation, PoolKeys
 from bridle._pool.places import Places
-from bridle._pool.pooled import Pooled, PooledRun, PooledSession
+from bridle._pool.pooled import Pooled, PooledRun, PooledSession, launch_in
 from bridle._pool.table import PoolLimits, PoolMetrics, PoolTable, Source
 from bridle._process.config_directory import working_directory
 from bridle._process.launch.plan import Launch
@@ -21,9 +21,12 @@ from bridle._process.launch.real_api import keep_on_loopback
 from bridle._process.locate import find_cli, version_of
 from bridle._process.parked import CLAIM_SINCE, ParkedCli
 from bridle._records.fields import integer, line, positive
+from bridle._session.connection.session_plan import SessionPlan
 from bridle._session.deps import with_prompts, without_functions
-from bridle._session.not_given import NOT_GIVEN, given_or
+from bridle._session.not_given import given_or
 from bridle._session.resume import Resumption, deciding
+from bridle._session.run import check_retry
+from bridle._session.session import InnerSession
 from bridle.approvals import PendingApproval, check_pending
 from bridle.content import Content
 from bridle.errors import (
@@ -96,15 +99,9 @@ class PoolPlan(Struct, frozen=True, kw_only=True):
         for name, seconds in (("max_idle", max_idle), ("timeout", timeout)):
             if seconds is not None:
                 positive(name, seconds)
-        _check_retry(retry)
+        check_retry(retry)
         limits = PoolLimits(size=size, ready=size, max_idle=max_idle, max_age=_MAX_AGE)
         return cls(agent=agent, limits=limits, timeout=timeout, retry=retry)
-
-
-def _check_retry(retry: object) -> None:
-    if not isinstance(retry, Retry | None):
-        problem = f"must be a Retry, got {type(retry).__name__}"
-        raise OptionsError("retry", problem, fix="Use bridle.Retry(attempts=3).")
 
 
 class SessionRequest(Struct, frozen=True):
@@ -119,7 +116,7 @@ class SessionRequest(Struct, frozen=True):
     #: Seconds to wait while another program uses the conversation of the key.
     wait: float = 0.0
     #: Called with a new session before it starts. The session keeps the result.
-    show: Callable[[PooledSession], object] = lambda _: None
+    show: Callable[[InnerSession], object] = lambda _: None
 
 
 class Borrowed(Struct, frozen=True):
@@ -198,8 +195,9 @@ class PoolWork:
         if self._is_opening:
             raise UsageError("This pool was already opened.", fix="Create another agent.pool().")
         self._is_opening = True
-        sample = PooledSession(self._options, self._agent.deps)
-        self._home = working_directory(sample.launch)
+        sample = SessionPlan(self._options, self._agent.deps)
+        launch = sample.check()
+        self._home = working_directory(launch)
         limits, cli, is_real = self._plan.limits, self._options.cli, True
         if self._options.bidir.transport_factory is not None:
             is_real = False
@@ -209,7 +207,7 @@ class PoolWork:
                 # A pool without the version would keep no process for a claim. On a busy machine
                 # the CLI needs as long for it as for its start.
                 wait = self._options.sdk.init_timeout
-                version = await version_of(self._path, sample.launch, timeout=wait)
+                version = await version_of(self._path, launch, timeout=wait)
                 self._claims = isinstance(version, Version) and version >= CLAIM_SINCE
         if self._is_closed:
             fix = "Create another one: agent.pool()."
@@ -284,13 +282,14 @@ class PoolWork:
         def make() -> PooledRun:
             return agent.run_of(PooledRun, prompt, {}, retry=retry, **arguments)
 
-        make()
+        agent.check_run(prompt, retry=retry, **arguments)
         return make
 
     async def run(self, make: Callable[[], PooledRun], timeout: float | None) -> Outcome[Any]:
         """Wait for a process, and run a job in it."""
         job = make()
-        takes_ready = self._takes_ready(working_directory(job.launch), lambda: job)
+        launch = job.pooled.launch
+        takes_ready = self._takes_ready(working_directory(launch), lambda: launch)
         place, source = await self._borrow(None, timeout, takes_ready=takes_ready)
         try:
             return await self.places.work(place, self._run(place, source, job, make))
@@ -305,12 +304,12 @@ class PoolWork:
         places.put(place, job)
         if parked is not None:
             try:
-                if self._fits(parked, job):
+                if self._fits(parked, job.pooled):
                     outcome = await job.outcome()
                     places.table.came_up()
                     return outcome
             except _OF_PROCESS as error:
-                self._note_refusal(job, error)
+                self._note_refusal(job.pooled, error)
                 job = make()
                 places.put(place, job)
             finally:
@@ -356,8 +355,9 @@ class PoolWork:
         if key is not None:
             known = self._here(self._keys.known(key) or await self._keys.load(key), request)
             self._check_directory(request, known)
+        new = request.agent.session_plan
         takes_ready = known is None and self._takes_ready(
-            _directory(request.agent), lambda: self._new(request.agent, {}, request.deps)
+            _directory(request.agent), lambda: new({}, request.deps).check()
         )
         place, source = await self._borrow(key, request.timeout, takes_ready=takes_ready)
         places = self.places
@@ -384,7 +384,7 @@ class PoolWork:
                 session.lend(request.deps)
                 return session
             log.info("The idle process of a key cannot be used, so it is replaced.")
-            await (session.aclose() if is_healthy else session.stop())
+            await (session.aclose() if is_healthy else session.connection.stop())
             places.table.restarted(place, places.loop.time())
         await keys.take(key, lambda error: places.fail(place, error), request.wait)
         # Another program may have used the key until now.
@@ -402,7 +402,7 @@ class PoolWork:
         """
         here = working_directory(session.launch)
         if request.has_directory and _directory(request.agent) != here:
-            if session.has_prompts:
+            if session.part.has_prompts:
                 self._check_directory(request, Conversation("", here))
             return False
         # System prompts may be functions of `deps`.
@@ -427,16 +427,16 @@ class PoolWork:
         try:
             if self._keys.is_lost(key):
                 pass  # the conversation of the key is that of another program
-            elif session.has_prompts and session.id is not None:
+            elif session.part.has_prompts and session.session.id is not None:
                 # The id changes if the conversation is cleared.
                 directory = working_directory(session.launch)
-                used = Conversation(session.id, directory, session.has_schedule)
+                used = Conversation(session.session.id, directory, session.has_schedule)
                 await self._keys.refresh(key, used)
-            elif session.is_saved and not session.has_prompts:
+            elif session.is_saved and not session.part.has_prompts:
                 # It was saved for a first prompt that was not sent.
                 session.is_saved = not await self._keys.undo(key)
         finally:
-            if session.pending is None:
+            if session.session.pending is None:
                 self.places.give_back(place)
             else:  # wait for its end, so that the call can be resumed at once
                 await self.places.end(place)
@@ -531,14 +531,13 @@ class PoolWork:
         agent, chosen = request.agent, {}
         if known is not None:
             agent, chosen = agent.in_directory(known.cwd), {"resume_session_id": known.session_id}
-        session = self._new(agent, chosen, request.deps)
-        if known is not None:
-            session.has_prompts, session.had_schedule = True, known.has_schedule
-        session.shown = request.show(session)
+        session = PooledSession(
+            agent.session_plan(chosen, request.deps),
+            has_prompts=known is not None,
+            had_schedule=known is not None and known.has_schedule,
+        )
+        session.shown = request.show(session.session)
         return session
-
-    def _new(self, agent: AgentPlan, chosen: dict[str, Any], deps: Any) -> PooledSession:
-        return agent.session_of(PooledSession, chosen, deps, NOT_GIVEN, NOT_GIVEN)
 
     async def _open(
         self, place: int, source: Source, request: SessionRequest, known: Conversation | None
@@ -576,16 +575,16 @@ class PoolWork:
         places = self.places
         session.on_end(lambda: places.drop(place, session, "has exited"))
         session.on_turn(lambda: places.drop(place, session, "began a turn by itself"))
-        if key is not None and not session.has_prompts:
-            session.before_prompts = lambda: self._save(key, session)
+        if key is not None and not session.part.has_prompts:
+            session.part.before_prompts = lambda: self._save(key, session)
         return session
 
     async def _save(self, key: str, session: PooledSession) -> None:
-        if session.id is not None:
+        if session.session.id is not None:
             # The store may have it even if the call fails or is cancelled.
             session.is_saved = True
             directory = working_directory(session.launch)
-            await self._keys.save(key, Conversation(session.id, directory))
+            await self._keys.save(key, Conversation(session.session.id, directory))
 
     # -- processes ---------------------------------------------------------------------------------
 
@@ -596,21 +595,21 @@ class PoolWork:
         timeout = self._checked_timeout(timeout)
         return await self.places.borrow(key, timeout, takes_ready=takes_ready)
 
-    def _takes_ready(self, directory: str, make: Callable[[], Pooled]) -> bool:
+    def _takes_ready(self, directory: str, launch: Callable[[], Launch]) -> bool:
         """Return True if a new conversation in this directory can use a ready process.
 
-        ``make`` returns its session, not started.
+        ``launch`` returns how its CLI would be started.
         """
         if not self._claims:
             return directory == self._home
         if directory in self._unclaimable:
             return False
         # An option may be a path that depends on the directory.
-        return directory == self._home or make().launch_in(self._ready_launch()) is not None
+        return directory == self._home or launch_in(launch(), self._ready_launch()) is not None
 
     def _ready_launch(self) -> Launch:
         """Return how ready processes are started."""
-        launch = PooledSession(self._options, self._agent.deps).launch
+        launch = SessionPlan(self._options, self._agent.deps).check()
         return launch.awaiting_claim() if self._claims else launch
 
     def _checked_timeout(self, timeout: float | None) -> float | None:

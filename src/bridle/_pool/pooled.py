@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from bridle._engine.actions import Deliver, TurnEnded, Write
 from bridle._engine.outgoing.operations import CHANGE_NOTHING
-from bridle._engine.turns.turn_records import Used
 from bridle._process.config_directory import place_of, working_directory
 from bridle._process.launch.plan import Launch
 from bridle._process.parked import ParkedCli
-from bridle._records.session_store import SessionStore
+from bridle._session.connection.connection import Connection
+from bridle._session.connection.session_plan import SessionPlan
 from bridle._session.deps import PROMPTS
-from bridle._session.run import Run
+from bridle._session.parts.part import Part, Sees
+from bridle._session.run import Run, TurnArguments
 from bridle._session.session import InnerSession
-from bridle._session.turn import Turn
 from bridle.approvals import PendingApproval
 from bridle.content import Content
 from bridle.errors import (
@@ -51,166 +51,85 @@ _READY_TIMEOUT = 10.0
 start is over. It runs nothing before the claim."""
 
 
-class Pooled(InnerSession):
-    """What sessions and runs of a pool share."""
+class PoolPart(Part):
+    """Claims the process of a pool, and knows whether the session has prompts."""
 
-    #: The object that tools get, if it is not this one.
-    shown: object = None
-    #: True once a prompt was sent, so that there is a conversation to resume.
-    has_prompts = False
-    #: True once the store may have the conversation, because a first prompt was to be sent.
-    is_saved = False
-    #: Called before the first prompt is sent.
-    before_prompts: Callable[[], Awaitable[None]] | None = None
-    #: True if the conversation had scheduled prompts. The CLI restores them when it resumes.
-    had_schedule = False
-    #: Whether another caller may use the process.
-    _changes: Changes | None = None
+    def __init__(self) -> None:
+        #: True once a prompt was sent, so that there is a conversation to resume.
+        self.has_prompts = False
+        #: Called before the first prompt is sent.
+        self.before_prompts: Callable[[], Awaitable[None]] | None = None
+        #: The start of a process that awaits a claim, and the seconds that it has to answer.
+        self.claim: tuple[Launch, float] | None = None
+
+    async def connected(self) -> None:
+        """Claim a process that was started before."""
+        if self.claim is None:
+            return
+        launch, timeout = self.claim
+        try:
+            fields = {"cwd": working_directory(launch)}
+            await self.actor.submit("claim_session", fields, timeout)
+        except ControlError as error:
+            raise _not_claimed(error) from error
+
+    async def sending(self, content: Content | bytes) -> None:
+        """Save the conversation before its first prompt. A session that has ended rejects it."""
+        if self.actor.is_alive and not self.has_prompts and self.before_prompts is not None:
+            await self.before_prompts()
+
+    def sent(self, uuid: str) -> None:
+        """Note a prompt. One that is invalid or was cancelled in the queue is not sent."""
+        if self.actor.subscriptions.has_turn(uuid):
+            self.has_prompts = True
+
+
+class Pooled:
+    """What sessions and runs of a pool share: they can use a process that was started before."""
+
+    def __init__(self, connection: Connection, part: PoolPart) -> None:
+        self.connection = connection
+        self.part = part
 
     @property
     def launch(self) -> Launch:
         """Return how the CLI is started."""
-        return self._launch
-
-    @property
-    def store(self) -> SessionStore | None:
-        """Return the store of the session."""
-        return self._store
+        return self.connection.launch
 
     def take(self, parked: ParkedCli) -> bool:
         """Use a process that was started before. Call it before the session connects.
 
         Return False if the process has other options than this session.
         """
-        launch = self.launch_in(parked.launch)
+        connection, launch = self.connection, launch_in(self.launch, parked.launch)
         if launch is None:
             return False
-        self._parked, self._launch = parked, launch
-        self._engine.name_session(launch.session_id or "")
+        connection.use(parked, launch)
         if launch.awaits_claim:
-            timeout = self._sdk.init_timeout
-            self._engine.init_timeout = max(timeout - parked.age, min(_READY_TIMEOUT, timeout))
+            timeout = connection.plan.sdk.init_timeout
+            self.part.claim = launch, timeout
+            connection.engine.init_timeout = max(timeout - parked.age, min(_READY_TIMEOUT, timeout))
         return True
 
-    def launch_in(self, started: Launch) -> Launch | None:
-        """Return how the session uses a process that was started before. None if it cannot."""
-        launch = self._launch.in_process_of(started)
-        # A relative CLAUDE_CONFIG_DIR depends on the working directory.
-        if launch is None or place_of(launch).config != place_of(started).config:
-            return None
-        return launch
 
-    async def connect(self) -> None:
-        """Start the CLI, or claim the one that was started before.
-
-        Raises:
-            StartError: the session did not start. Its process is gone.
-        """
-        await super().connect()
-        if not self._launch.awaits_claim:
-            return
-        try:
-            directory = working_directory(self._launch)
-            await self._actor.submit("claim_session", {"cwd": directory}, self._sdk.init_timeout)
-        except BaseException as error:
-            await self.stop()
-            if isinstance(error, ControlError):
-                raise _not_claimed(error) from error
-            raise
-
-    async def find_waiting(self) -> PendingApproval | None:
-        """Return the call that waits in the conversation to resume. Starts nothing.
-
-        Raises:
-            StartError: the store or the transcript cannot be read.
-        """
-        store, session_id = self._store, self._cli.resume_session_id
-        if store is not None and session_id is not None:
-            timeout = self._sdk.load_timeout
-            loaded = await loaded_entries(store, session_id, self._launch, timeout)
-            if loaded.entries:
-                return loaded.waiting
-        return await waiting_in_files(self._launch, self._cli)
-
-    async def is_healthy(self) -> bool:
-        """Return True if the CLI responds."""
-        try:
-            await self.ping(timeout=min(_PING_TIMEOUT, self._sdk.control_timeout))
-        except ControlError:
-            return False
-        return True
-
-    async def _send(
-        self,
-        uuid: str,
-        content: Content | bytes,
-        timeout: float | None,
-        deps: Any,
-        continues: str | None = None,
-        used: Used | None = None,
-    ) -> Turn:
-        if self._changes is not None and not self._cli.verbatim_prompts:
-            self._changes.sent(content)
-        # A session that has ended rejects the prompt.
-        if self.alive and not self.has_prompts and self.before_prompts is not None:
-            await self.before_prompts()
-        try:
-            return await super()._send(uuid, content, timeout, deps, continues, used)
-        finally:
-            # A prompt that is invalid or was cancelled in the queue is not sent.
-            if self._actor.subscriptions.has_turn(uuid):
-                self.has_prompts = True
-
-    def lend(self, deps: Any) -> None:
-        """Give the session to another caller, whose callbacks get ``deps``."""
-        self._deps = deps
-        self._actor.lend(deps)
-
-    def has_prompts_of(self, options: ResolvedOptions) -> bool:
-        """Return True if the session has the system prompts of these options."""
-        return all(getattr(self._cli, name) == getattr(options.cli, name) for name in PROMPTS)
-
-    def on_end(self, callback: Callable[[], None]) -> None:
-        """Call a function when the process of the session has ended."""
-        self._actor.gone.add_done_callback(lambda _: callback())
-
-    def on_turn(self, callback: Callable[[], None]) -> None:
-        """Call a function whenever a turn begins. The session is connected."""
-        if self._changes is not None:
-            self._changes.on_turn = callback
-
-    @property
-    def has_schedule(self) -> bool:
-        """Return True if the model has scheduled prompts in this conversation."""
-        return self.had_schedule or (self._changes is not None and self._changes.has_schedule)
-
-    def fail(self, error: BridleError) -> None:
-        """End the session with this error."""
-        self._actor.fail(error)
-
-    def may_stay(self) -> bool:
-        """Return True if another caller may use the session.
-
-        It works, no turn or background task runs, no turn is scheduled, no call waits for approval,
-        and it has the options of the agent.
-        """
-        if self.pending is not None:
-            return False  # it takes no prompt, and `resume` needs another process
-        if not self.alive or not self._engine.is_quiet or self.has_schedule:
-            return False
-        if not self._actor.operations <= CHANGE_NOTHING:
-            return False
-        return self._changes is None or not self._changes.is_changed
+def launch_in(launch: Launch, started: Launch) -> Launch | None:
+    """Return how a session uses a process that was started before. None if it cannot."""
+    found = launch.in_process_of(started)
+    # A relative CLAUDE_CONFIG_DIR depends on the working directory.
+    if found is None or place_of(found).config != place_of(started).config:
+        return None
+    return found
 
 
-class Changes:
+class Changes(Part):
     """Notes whether a process must not be kept for another caller.
 
     Either it may no longer have the options that it was started with, or it will start a turn by
     itself. Control requests are noted elsewhere.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_verbatim: bool) -> None:
+        self._is_verbatim = is_verbatim
         self.is_changed = False
         self.has_schedule = False
         #: Called when a turn begins.
@@ -218,12 +137,16 @@ class Changes:
         # The first values that the CLI has reported.
         self._reported: dict[str, str] = {}
 
-    def wrote(self, action: Write) -> None:
+    def sees(self) -> Sees:
+        """See what is written, what is delivered, and how turns end."""
+        return {Write: self._wrote, Deliver: self._delivered, TurnEnded: self._ended}
+
+    def _wrote(self, action: Write) -> None:
         """Note a response that adds permission rules."""
         if _NEW_RULES in action.data:
             self.is_changed = True
 
-    def delivered(self, action: Deliver) -> None:
+    def _delivered(self, action: Deliver) -> None:
         """Note a scheduled turn, and a permission mode or model that differs from the first one.
 
         The CLI changes them by itself, for example if the model calls ExitPlanMode.
@@ -239,12 +162,14 @@ class Changes:
             elif isinstance(message, StatusMessage):
                 self._note("permission_mode", message.permission_mode)
 
-    def sent(self, content: Content | bytes) -> None:
+    async def sending(self, content: Content | bytes) -> None:
         """Note a prompt with a slash command. An encoded prompt may have one."""
+        if self._is_verbatim:
+            return
         if isinstance(content, bytes) or any(map(_may_change, _texts(content))):
             self.is_changed = True
 
-    def ended(self, action: TurnEnded) -> None:
+    def _ended(self, action: TurnEnded) -> None:
         """Note that the budget is used up. The CLI counts it for each process."""
         if action.outcome.reason is OutcomeReason.MAX_BUDGET:
             self.is_changed = True
@@ -255,22 +180,124 @@ class Changes:
 
 
 class PooledSession(Pooled):
-    """A session of a pool."""
+    """A session of a pool, which more than one caller may use one after the other.
+
+    Args:
+        plan: the checked options.
+        has_prompts: whether there is a conversation to resume.
+        had_schedule: whether it had scheduled prompts. The CLI restores them when it resumes.
+    """
+
+    def __init__(
+        self, plan: SessionPlan, *, has_prompts: bool = False, had_schedule: bool = False
+    ) -> None:
+        part, self._changes = PoolPart(), Changes(is_verbatim=plan.cli.verbatim_prompts)
+        part.has_prompts = has_prompts
+        super().__init__(Connection(plan, [self._changes, part]), part)
+        self._had_schedule = had_schedule
+        #: The session, as callers get it.
+        self.session = InnerSession(self.connection)
+        #: The object that tools get, if it is not the session.
+        self.shown: object = None
+        #: True once the store may have the conversation, because a first prompt was to be sent.
+        self.is_saved = False
 
     async def connect(self) -> None:
-        """Start the CLI, and note whether its options change."""
-        changes = self._changes = Changes()
-        self._actor.before(Write, changes.wrote)
-        self._actor.before(Deliver, changes.delivered)
-        self._actor.before(TurnEnded, changes.ended)
-        await super().connect()
+        """Start the CLI, or claim the one that was started before.
+
+        Raises:
+            StartError: the session did not start. Its process is gone.
+        """
+        await self.connection.connect()
+
+    async def aclose(self) -> None:
+        """Shut down."""
+        await self.connection.aclose()
+
+    async def find_waiting(self) -> PendingApproval | None:
+        """Return the call that waits in the conversation to resume. Starts nothing.
+
+        Raises:
+            StartError: the store or the transcript cannot be read.
+        """
+        plan = self.connection.plan
+        store, session_id = plan.store, plan.cli.resume_session_id
+        if store is not None and session_id is not None:
+            timeout = plan.sdk.load_timeout
+            loaded = await loaded_entries(store, session_id, self.launch, timeout)
+            if loaded.entries:
+                return loaded.waiting
+        return await waiting_in_files(self.launch, plan.cli)
+
+    async def is_healthy(self) -> bool:
+        """Return True if the CLI responds."""
+        try:
+            timeout = self.connection.plan.sdk.control_timeout
+            await self.session.ping(timeout=min(_PING_TIMEOUT, timeout))
+        except ControlError:
+            return False
+        return True
+
+    def lend(self, deps: Any) -> None:
+        """Give the session to another caller, whose callbacks get ``deps``."""
+        self.connection.deps = deps
+        self.connection.actor.lend(deps)
+
+    def has_prompts_of(self, options: ResolvedOptions) -> bool:
+        """Return True if the session has the system prompts of these options."""
+        cli = self.connection.plan.cli
+        return all(getattr(cli, name) == getattr(options.cli, name) for name in PROMPTS)
+
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Call a function when the process of the session has ended."""
+        self.connection.actor.gone.add_done_callback(lambda _: callback())
+
+    def on_turn(self, callback: Callable[[], None]) -> None:
+        """Call a function whenever a turn begins."""
+        self._changes.on_turn = callback
+
+    @property
+    def has_schedule(self) -> bool:
+        """Return True if the model has scheduled prompts in this conversation."""
+        return self._had_schedule or self._changes.has_schedule
+
+    def fail(self, error: BridleError) -> None:
+        """End the session with this error."""
+        self.connection.actor.fail(error)
+
+    def may_stay(self) -> bool:
+        """Return True if another caller may use the session.
+
+        It works, no turn or background task runs, no turn is scheduled, no call waits for approval,
+        and it has the options of the agent.
+        """
+        connection = self.connection
+        if self.session.pending is not None:
+            return False  # it takes no prompt, and `resume` needs another process
+        if not connection.is_alive or not connection.engine.is_quiet or self.has_schedule:
+            return False
+        return connection.actor.operations <= CHANGE_NOTHING and not self._changes.is_changed
 
 
-class PooledRun(Pooled, Run):
+class PooledRun(Run):
     """A run of a pool."""
 
     # True if the run only has to shut down its process.
     _has_outcome = False
+
+    def __init__(
+        self,
+        prompt: Content,
+        options: ResolvedOptions,
+        output_type: Any = None,
+        **arguments: Unpack[TurnArguments],
+    ) -> None:
+        part = PoolPart()
+        super().__init__(prompt, options, output_type, [part], **arguments)
+        #: The connection, which can use a process that was started before.
+        self.pooled = Pooled(self.connection, part)
+        #: The object that tools get, if it is not the session.
+        self.shown: object = None
 
     async def answer(self) -> Outcome[Any]:
         """Return the outcome of the turn, after the background work."""
@@ -281,8 +308,8 @@ class PooledRun(Pooled, Run):
 
     def give_up(self) -> bool:
         """Start no other process. Return True if the run has an outcome once it is closed."""
-        self._retry = None
-        return self._has_outcome or (self.alive and self.turn is not None)
+        self.connection.plan.retry = None
+        return self._has_outcome or (self.connection.is_alive and self.turn is not None)
 
 
 def _texts(content: Content) -> list[str]:

@@ -216,21 +216,27 @@ class StartLock:
 
     It is taken before Bridle looks for a call that waits for approval, so that no other program
     changes the conversation between this look and the start of the CLI.
+
+    Args:
+        is_needed: False if no lock has to be taken: there is no CLI that has files, or another
+            object has the lock until the end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_needed: bool = True) -> None:
         self._locks: SessionLocks | None = None
+        self.is_needed = is_needed
 
     async def take(self, launch: Launch, session_id: str, seconds: float) -> None:
         """Lock a session, and wait up to ``seconds`` while it is in use. Release another one.
 
-        Does nothing if it has the lock of the session already, from the CLI before. If the lock
-        file cannot be used, this does nothing, too. The start of the CLI warns about it.
+        Does nothing if it is not needed, or has the lock of the session already, from the CLI
+        before. If the lock file cannot be used, this does nothing, too. The start of the CLI warns
+        about it.
 
         Raises:
             SessionInUseError: it was not free in time.
         """
-        if self._locks is not None and self._locks.has(session_id):
+        if not self.is_needed or (self._locks is not None and self._locks.has(session_id)):
             return
         self.release()
         locks, loop = SessionLocks(place_of(launch)), asyncio.get_running_loop()

@@ -15,7 +15,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from uuid import uuid4
 
 from msgspec import structs
@@ -26,7 +26,7 @@ from bridle._callbacks.prompt_contexts import Senders
 from bridle._engine import actions as act
 from bridle._engine.engine import Engine
 from bridle._engine.outgoing.requests import SEND_USER_MESSAGE
-from bridle._engine.state import TERMINAL
+from bridle._engine.state import TERMINAL, Lifecycle
 from bridle._engine.turns.turn_records import Used
 from bridle._observe.known_secrets import clean, clean_outcome
 from bridle._observe.listeners import LISTENER_FAILED, Listeners, WarningOutlet
@@ -36,6 +36,7 @@ from bridle._process.transport import Transport
 from bridle._runtime.forked_loops import is_inherited
 from bridle._runtime.stored_errors import to_raise
 from bridle._runtime.tasks import StartedCoroutine
+from bridle._session.parts.part import Part, shown_to
 from bridle._session.preflight import running_loop
 from bridle._session.readers.queues import Subscriptions, foreign_loop
 from bridle._session.readers.turn_state import TurnState
@@ -52,10 +53,6 @@ from bridle.errors._redaction import redact_text
 from bridle.events import SdkWarning, SessionFailed, SessionReady, WarningKind
 from bridle.sessions._waiting_calls import stamped
 from bridle.tools import bind_key, bind_session
-
-if TYPE_CHECKING:  # loaded only if there is a store
-    from bridle.sessions._journal_writer import SessionJournal
-    from bridle.sessions._store_session import StoreSession
 
 log = logging.getLogger("bridle.session")
 
@@ -81,6 +78,7 @@ class Actor:
         listeners: Listeners | None = None,
         owner: Callable[[], object | None] = lambda: None,
         closers: Sequence[Callable[[], Awaitable[None]]] = (),
+        parts: Sequence[Part] = (),
         redact: Callable[[str], str] = redact_text,
         deps: Any = None,
     ) -> None:
@@ -88,20 +86,14 @@ class Actor:
         self._engine = engine
         self._deadlines = engine.deadlines
         self.observer = observer
-        # Chosen once, so that delivering a message costs nothing extra without telemetry.
-        self._perform = self._PERFORM | (self._WHEN_READ if self.observer.reads else {})
         # Removes secrets from text of the CLI that errors, warnings and events quote.
         self._redact = redact
         # Returns the session, or None. A reference to it would keep an unused session alive.
         self._owner = owner
         # Called at the end of the session, to release what depends on it.
         self._closers = closers
-        #: The store of the session, or None.
-        self.store: StoreSession | None = None
-        #: The journal of the session, or None.
-        self.journal: SessionJournal | None = None
-        #: Locks a session whose id the CLI has reported. None if there is nothing to lock.
-        self.lock: Callable[[Actor, str], None] | None = None
+        #: What the session does beside the conversation.
+        self.parts = parts
         self._transport: Transport | None = None
         # What the transport raised when it was created, if that is not a StartError.
         self._start_error: BaseException | None = None
@@ -132,6 +124,9 @@ class Actor:
         self._stderr = self._notifier(told.on_stderr, WarningKind.STDERR_CALLBACK_FAILED)
         self._warning = self._notifier(told.on_warning, WarningKind.EVENT_CALLBACK_FAILED)
         self._event = self._notifier(told.on_event, WarningKind.EVENT_CALLBACK_FAILED)
+        for part in parts:
+            part.join(self)
+        self._perform = shown_to(parts, self._PERFORM)
 
     # -- properties --------------------------------------------------------------------------------
 
@@ -146,28 +141,21 @@ class Actor:
         return self._transport.pid if self._transport else None
 
     @property
+    def is_started(self) -> bool:
+        """Whether the CLI was started."""
+        return self._transport is not None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the session can be used."""
+        return self._engine.lifecycle is Lifecycle.RUNNING and not self._engine.is_closing
+
+    @property
     def is_gone(self) -> bool:
         """Whether no process of the session is left."""
         return self.gone.done()
 
     # -- the application ---------------------------------------------------------------------------
-
-    def before(self, kind: type, note: Callable[[Any], None]) -> None:
-        """Call ``note`` with each action of this kind before it is performed."""
-        perform = self._perform[kind]
-
-        def note_and_perform(actor: Actor, action: Any) -> None:
-            note(action)
-            perform(actor, action)
-
-        self._perform = self._perform | {kind: note_and_perform}
-
-    def keep_journal(self, journal: SessionJournal) -> None:
-        """Write the tool results of the session to its journal. Call it before the start."""
-        self.journal = journal
-        journal.watch(self.before)
-        if self.store is not None:
-            self.store.finish_journal = journal.finish
 
     async def start(self, spawn: Callable[[Actor], Transport], *warnings: SdkWarning) -> None:
         """Report warnings about the options, start the process and wait until the session is ready.
@@ -475,10 +463,6 @@ class Actor:
     def _deliver(self, action: act.Deliver | act.Attribute) -> None:
         self.subscriptions.put(action.readers, action.messages, action.size)
 
-    def _deliver_observed(self, action: act.Deliver) -> None:
-        self.observer.delivered(action.messages, action.turns)
-        self._deliver(action)
-
     def _discard(self, action: act.Discard) -> None:
         self.subscriptions.discard(action.reader)
 
@@ -517,9 +501,7 @@ class Actor:
     def _call(self, action: act.Call) -> None:
         if action.kind is _TOOL:
             bind_session(action.argument, self._owner())
-            if self.journal is not None:
-                self.journal.bind_key(action)
-            elif action.argument.tool_use_id is None:
+            if action.argument.tool_use_id is None:
                 # Nothing else identifies the call. A uuid for each call takes much longer.
                 bind_key(action.argument, f"{self._key_prefix}{action.call_id:012x}")
         self._callbacks.start(action)
@@ -549,13 +531,8 @@ class Actor:
     def _warn_of(self, failure: Failure) -> None:
         self._tell(SdkWarning(failure.warning.kind, failure.warning.detail, failure.error))
 
-    def _lock_session(self, action: act.SessionNamed) -> None:
-        if self.lock is not None:
-            self.lock(self, action.session_id)
-
-    def _mirror(self, action: act.Mirror) -> None:
-        if self.store is not None:
-            self.store.add(action)
+    def _leave_to_parts(self, _: act.Mirror | act.SessionNamed) -> None:
+        """Do nothing."""
 
     def _finish(self, _: act.Finished) -> None:
         """Start to release the process and everything else. All turns and requests have ended."""
@@ -627,7 +604,7 @@ class Actor:
             raise asyncio.CancelledError
 
     async def _release(self) -> None:
-        """Release everything. If this is cancelled, the store and the process are still closed."""
+        """Release everything. If this is cancelled, the parts and the process are still closed."""
         self._arm(None)
         self._callbacks.close()
         try:
@@ -638,7 +615,7 @@ class Actor:
                 for close in self._closers:
                     await close()
             finally:
-                await self._close_store()
+                await self._close_parts()
             told = [each for each in (self._stderr, self._warning, self._event) if each is not None]
             if told:
                 await asyncio.wait([each.drained() for each in told], timeout=_LAST_WORDS)
@@ -647,21 +624,25 @@ class Actor:
         finally:
             self.outlet.flush()
             try:
-                if self._transport is not None:
-                    await self._transport.aclose()
+                await self.release_process()
             finally:
                 if not self.gone.done():
                     self.gone.set_result(None)
 
-    async def _close_store(self) -> None:
-        """Copy the last entries to the store. End the process before the wait for the store."""
-        if self.store is not None:
+    async def _close_parts(self) -> None:
+        failed: BaseException | None = None
+        for part in self.parts:
             try:
-                if self._transport is not None:
-                    await self.store.read_files(is_clean=self._engine.process.exit_code == 0)
-                    await self._transport.aclose()
-            finally:
-                await self.store.aclose(is_stopped=self._engine.is_stopped)
+                await part.close()
+            except BaseException as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    async def release_process(self) -> None:
+        """Wait until no process of the CLI is left. End it if it still runs."""
+        if self._transport is not None:
+            await self._transport.aclose()
 
     @property
     def _process(self) -> Transport:
@@ -687,14 +668,9 @@ class Actor:
         act.CancelCall: _cancel_call,
         act.Publish: _publish,
         act.Warn: _warn,
-        act.Mirror: _mirror,
-        act.SessionNamed: _lock_session,
+        act.Mirror: _leave_to_parts,
+        act.SessionNamed: _leave_to_parts,
         Failure: _warn_of,
         act.Finished: _finish,
     }
     """The method that performs each action."""
-
-    _WHEN_READ: ClassVar[dict[type, Callable[[Actor, Any], None]]] = {
-        act.Deliver: _deliver_observed,
-    }
-    """Methods that replace those of ``_PERFORM`` if the session has telemetry."""

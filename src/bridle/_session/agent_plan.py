@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any, Never, TypedDict, TypeVar, Unpack
 
 from msgspec import Struct, structs
 
+from bridle._session.connection.connection import Connection
+from bridle._session.connection.session_plan import SessionPlan
 from bridle._session.deps import without_functions
 from bridle._session.not_given import NOT_GIVEN, given_or
 from bridle._session.preflight import settle_given
 from bridle._session.resume import Resumption
-from bridle._session.run import Run
+from bridle._session.run import Run, turn_plan
 from bridle._session.run_many import RunMany, RunProgress
 from bridle._session.session import InnerSession
+from bridle._session.session_start import check_prompt
 from bridle.content import Content
 from bridle.options import Limits, Retry
 from bridle.options._keywords import Given, conversation, refuse_conversation
@@ -23,7 +26,6 @@ from bridle.options._precedence import ResolvedOptions
 if TYPE_CHECKING:
     from bridle._session.recover import Recovery
 
-_Session = TypeVar("_Session", bound=InnerSession)
 _Run = TypeVar("_Run", bound=Run)
 
 _IN_CALL = "Pass it to the call: agent.run(prompt, {name}=...), or to query or session."
@@ -64,7 +66,7 @@ class AgentPlan(Struct, frozen=True, kw_only=True):
         options = settle_given(given)
         refuse_conversation({**options.cli.given(), **options.sdk.given()}, _IN_CALL)
         # Check what only a session uses: hooks, servers, settings, the output type.
-        InnerSession(without_functions(options), None, output_type, output_retries)
+        SessionPlan(without_functions(options), None, output_type, output_retries).check()
         return cls(
             given=given,
             options=options,
@@ -140,24 +142,23 @@ class AgentPlan(Struct, frozen=True, kw_only=True):
         Raises:
             OptionsError: an argument is invalid.
         """
-        return self.session_of(InnerSession, keywords, deps, output_type, output_retries)
+        plan = self.session_plan(keywords, deps, output_type, output_retries)
+        return InnerSession(Connection(plan))
 
-    def session_of(
+    def session_plan(
         self,
-        kind: type[_Session],
         keywords: Mapping[str, object],
         deps: Any,
-        output_type: Any,
-        output_retries: int,
-    ) -> _Session:
-        """Return a session of this class that is not started.
+        output_type: Any = NOT_GIVEN,
+        output_retries: int = NOT_GIVEN,
+    ) -> SessionPlan:
+        """Return the plan of a session.
 
         Raises:
             OptionsError: an argument is invalid.
         """
         output_type, output_retries = self._output(output_type, output_retries)
-        options, deps = self.chosen(keywords), self.deps_or(deps)
-        return kind(options, deps, output_type, output_retries)
+        return SessionPlan(self.chosen(keywords), self.deps_or(deps), output_type, output_retries)
 
     def _output(self, output_type: Any, output_retries: int) -> tuple[Any, int]:
         """Return the output type and the retries of a call: its own, or those of the agent."""
@@ -165,6 +166,18 @@ class AgentPlan(Struct, frozen=True, kw_only=True):
             given_or(output_type, self.output_type),
             given_or(output_retries, self.output_retries),
         )
+
+    def _filled(self, arguments: RecoverArguments) -> dict[str, Any]:
+        """Return the arguments of a call, with those of the agent in place of missing ones."""
+        output_type, output_retries = self._output(
+            arguments["output_type"], arguments["output_retries"]
+        )
+        return {
+            **arguments,
+            "output_type": output_type,
+            "output_retries": output_retries,
+            "deps": self.deps_or(arguments["deps"]),
+        }
 
     def run(
         self,
@@ -191,18 +204,16 @@ class AgentPlan(Struct, frozen=True, kw_only=True):
         Raises:
             OptionsError: an argument or the prompt is invalid.
         """
-        output_type, output_retries = self._output(
-            arguments["output_type"], arguments["output_retries"]
-        )
-        return kind(
-            prompt,
-            self.chosen(keywords),
-            output_type,
-            output_retries=output_retries,
-            retry=arguments["retry"],
-            keep_messages=arguments["keep_messages"],
-            deps=self.deps_or(arguments["deps"]),
-        )
+        return kind(prompt, self.chosen(keywords), **self._filled(arguments))
+
+    def check_run(self, prompt: Content, **arguments: Unpack[RunArguments]) -> None:
+        """Check the arguments of a run. Functions of its deps are not called.
+
+        Raises:
+            OptionsError: an argument or the prompt is invalid.
+        """
+        check_prompt(prompt)
+        turn_plan(without_functions(self.options), **self._filled(arguments)).check()
 
     def resume(
         self,
@@ -217,19 +228,8 @@ class AgentPlan(Struct, frozen=True, kw_only=True):
         Raises:
             OptionsError: an argument is invalid.
         """
-        output_type, output_retries = self._output(
-            arguments["output_type"], arguments["output_retries"]
-        )
-        return Resumption(
-            pending,
-            decision,
-            self.waiting(wait)._with_limits(limits),
-            output_type,
-            output_retries=output_retries,
-            retry=arguments["retry"],
-            keep_messages=arguments["keep_messages"],
-            deps=self.deps_or(arguments["deps"]),
-        )
+        options = self.waiting(wait)._with_limits(limits)
+        return Resumption(pending, decision, options, **self._filled(arguments))
 
     def _with_limits(self, limits: Limits | None) -> ResolvedOptions:
         """Return the options with the limits of a call, if it has its own."""
@@ -251,17 +251,7 @@ class AgentPlan(Struct, frozen=True, kw_only=True):
         """
         from bridle._session.recover import Recovery  # few programs use it
 
-        output_type, output_retries = self._output(
-            arguments["output_type"], arguments["output_retries"]
-        )
-        return Recovery(
-            session_id,
-            self._with_limits(limits),
-            output_type,
-            output_retries=output_retries,
-            retry=arguments["retry"],
-            deps=self.deps_or(arguments["deps"]),
-        )
+        return Recovery(session_id, self._with_limits(limits), **self._filled(arguments))
 
     def run_many(
         self,
@@ -278,8 +268,7 @@ class AgentPlan(Struct, frozen=True, kw_only=True):
         """
         refuse_conversation(dict.fromkeys(conversation(refused), True), _NOT_MANY)
         # Check the arguments that all runs share. Functions of the deps are not called for that.
-        checked = structs.replace(self, options=without_functions(self.options))
-        checked.run("x", {}, **arguments)
+        self.check_run("x", **arguments)
         return RunMany(
             prompts=prompts,
             make=lambda prompt: self.run(prompt, {}, **arguments),

@@ -5,10 +5,11 @@ The drop-in reads in this way: it passes many messages at a time to another thre
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from bridle._engine.engine import Engine
 from bridle._session.one_way.query import QueryStream
+from bridle._session.one_way.query_session import QuerySession
 from bridle._session.readers.subscription import Subscription
 from bridle._session.session import InnerSession
 from bridle.errors import ProcessInfo
@@ -30,10 +31,12 @@ class Feed:
         self, messages: QueryStream | Subscription[Message], session: InnerSession | None = None
     ) -> None:
         self._messages = messages
-        plan: Any = messages._plan if isinstance(messages, QueryStream) else session
+        plan = messages._plan if isinstance(messages, QueryStream) else None
+        #: The query, if it runs as a session.
+        self.query = plan if isinstance(plan, QuerySession) else None
         #: The session, or None for a one-way query.
-        self.session: InnerSession | None = plan if isinstance(plan, InnerSession) else None
-        self._engine: Engine = plan._engine
+        self.session = session if self.query is None else self.query.session
+        self._engine: Engine = cast("Any", self.session or plan)._engine
 
     async def take_batch(self) -> list[Message]:
         """Wait for messages and return all that are there, or an empty list at the end.
@@ -61,7 +64,7 @@ class Feed:
 
     async def flush(self) -> None:
         """Wait until the store of the session has all entries so far, also while it fails."""
-        store = None if self.session is None else self.session._actor.store
+        store = None if self.session is None else self.session.connection.store
         if store is not None:
             await store.flush()
 

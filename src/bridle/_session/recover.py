@@ -7,16 +7,13 @@ does with one prompt. After each step it makes a new plan, as a second recovery 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-from uuid import uuid4
+from typing import Any, Unpack
 
 from msgspec import structs
 
-from bridle._observe.known_secrets import clean_outcome
-from bridle._session.answers.typed_output import OutputType
-from bridle._session.run import OneTurn, StepRun
+from bridle._observe.known_secrets import KnownSecrets, clean_outcome
+from bridle._session.run import OneTurn, StepRun, TurnArguments, turn_plan
 from bridle.errors import OptionsError, SessionInUseError, SessionNotFoundError
-from bridle.options import Retry
 from bridle.options._checks import is_uuid
 from bridle.options._precedence import ResolvedOptions
 from bridle.outcomes import Outcome
@@ -39,10 +36,7 @@ class Recovery:
         session_id: str,
         options: ResolvedOptions,
         output_type: Any = None,
-        *,
-        output_retries: int = 1,
-        retry: Retry | None = None,
-        deps: Any = None,
+        **arguments: Unpack[TurnArguments],
     ) -> None:
         if options.sdk.store is None:
             fix = "Use the store that the session had: Agent(store=...)."
@@ -53,10 +47,7 @@ class Recovery:
         self._session_id = session_id.lower()
         self._options = options
         self._output_type = output_type
-        self._output = None if output_type is None else OutputType(output_type)
-        self._output_retries = output_retries
-        self._retry = retry
-        self._deps = deps
+        self._arguments = arguments
         #: Called with each session before it starts. The blocking door shows tools another one.
         self.show: Callable[[OneTurn], object] | None = None
         self._running: StepRun | None = None
@@ -64,8 +55,9 @@ class Recovery:
         self._lost: SessionInUseError | None = None
         # Prompts that another recovery has to finish.
         self._left_open: set[str] = set()
-        # Checks the arguments. Its launch has the environment of the CLI.
-        self._first = self._make(SendAgain(str(uuid4()), "x"), History([], None), None)
+        self._plan = turn_plan(self._options_for(History([], None)), output_type, **arguments)
+        # It has the environment of the CLI.
+        self._launch = self._plan.check()
 
     def leave_open(self) -> None:
         """Let another recovery find the same outcomes: they do not count as received."""
@@ -97,12 +89,12 @@ class Recovery:
             await dead.aclose()
 
     def _dead_session(self) -> DeadSession:
-        first = self._first
-        assert first.store is not None, "a recovery has a store"
-        files = CliFiles(first.launch)
+        store = self._plan.store
+        assert store is not None, "a recovery has a store"
+        files = CliFiles(self._launch)
         timeout = self._options.sdk.load_timeout
-        leases = Leases(first.store, self._on_lost, timeout)
-        return DeadSession(first.store, self._session_id, files, timeout, leases)
+        leases = Leases(store, self._on_lost, timeout)
+        return DeadSession(store, self._session_id, files, timeout, leases)
 
     async def _finish(self, dead: DeadSession) -> dict[str, Outcome[Any]]:
         """Return the outcomes by prompt, in the order of the prompts.
@@ -158,32 +150,32 @@ class Recovery:
             self._running = None
 
     def _make(
-        self, step: Continue | SendAgain, history: History, leases: BorrowedLeases | None
+        self, step: Continue | SendAgain, history: History, leases: BorrowedLeases
     ) -> StepRun:
-        is_new = history.is_new
-        changes: dict[str, Any] = {
-            "session_id" if is_new else "resume_session_id": self._session_id
-        }
-        if history.directory is not None:
-            changes["cwd"] = history.directory
-        options = structs.replace(self._options, cli=self._options.cli.replace(**changes))
         return StepRun(
             step,
             history.journal,
-            options,
+            self._options_for(history),
             self._output_type,
-            output_retries=self._output_retries,
-            retry=self._retry,
-            deps=self._deps,
             leases=leases,
-            is_recovery=leases is not None,
+            is_recovery=True,
+            **self._arguments,
         )
+
+    def _options_for(self, history: History) -> ResolvedOptions:
+        """Return the options of a session that continues this history."""
+        chosen = "session_id" if history.is_new else "resume_session_id"
+        changes: dict[str, Any] = {chosen: self._session_id}
+        if history.directory is not None:
+            changes["cwd"] = history.directory
+        return structs.replace(self._options, cli=self._options.cli.replace(**changes))
 
     def _converted(self, outcome: Outcome[Any]) -> Outcome[Any]:
         """Return an outcome with the output as the requested type, and with masked secrets."""
-        if self._output is not None:
-            outcome = self._output.convert_stored(outcome)
-        return clean_outcome(outcome, self._first.redact)
+        output = self._plan.output
+        if output is not None:
+            outcome = output.convert_stored(outcome)
+        return clean_outcome(outcome, KnownSecrets(self._launch).redact)
 
     def _on_lost(self, error: SessionInUseError) -> None:
         """End the recovery, because another program has taken the session over."""

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 from uuid import uuid4
 
 from msgspec import structs
 
-from bridle._engine.config import EngineConfig
-from bridle._engine.incoming.hook_plan import HookPlan
-from bridle._engine.incoming.waiting_call import PRE_TOOL_USE, Approval
-from bridle._process.launch.plan import Launch, ResumedCall
-from bridle._records.session_store import has_journals
+from bridle._engine.incoming.waiting_call import Approval
+from bridle._session.connection.session_plan import SessionPlan
+from bridle._session.parts.part import Part
 from bridle._session.readers.turn_state import TurnState
-from bridle._session.run import OneTurn
+from bridle._session.run import OneTurn, TurnArguments, turn_plan
 from bridle._session.turn import Turn
 from bridle.approvals import PendingApproval, check_pending
 from bridle.errors import SessionInUseError, UsageError
-from bridle.options import Retry
 from bridle.options._precedence import ResolvedOptions
 from bridle.outcomes import Outcome
 from bridle.sessions._waiting_calls import (
@@ -29,11 +26,11 @@ from bridle.sessions._waiting_calls import (
     refuse_begun,
     resumed_call,
     resumed_options,
-    waiting_in_files,
 )
 
 if TYPE_CHECKING:
     from bridle.sessions._begun_calls import BegunCall
+    from bridle.sessions._journal_writer import SessionJournal
 
 _CLOSING = 5.0
 """Seconds to wait if the caller sets no number: the session of the call may be shutting down."""
@@ -55,6 +52,40 @@ def deciding() -> Generator[None]:
         raise
 
 
+class DecisionPart(Part):
+    """Writes to the journal which call the turn continues. Keeps a call waiting at an early end.
+
+    Args:
+        approval: the decision.
+        journal: the journal of the session, or None.
+        begun: notes on this machine that the call has begun. None if a store has them.
+    """
+
+    def __init__(
+        self, approval: Approval, journal: SessionJournal | None, begun: BegunCall | None
+    ) -> None:
+        self._approval = approval
+        self._journal = journal
+        self._begun = begun
+        self._is_undecided = False
+
+    async def starting(self) -> None:
+        """Write which call the turn continues."""
+        if self._journal is not None:
+            call = self._approval.pending.tool_use_id
+            await self._journal.write_prompt(self._approval.uuid, None, resumes=call)
+
+    def may_close(self) -> bool:
+        """Return False without a decision. The CLI is stopped, so that the call can still wait."""
+        self._is_undecided = self.actor.engine.awaits_decision
+        return not self._is_undecided
+
+    async def close(self) -> None:
+        """Forget that the call has begun, if it still waits."""
+        if self._is_undecided and self._begun is not None:
+            self._begun.forget()
+
+
 class Resumption(OneTurn):
     """A session that decides about a tool call and finishes its turn."""
 
@@ -64,11 +95,7 @@ class Resumption(OneTurn):
         decision: object,
         options: ResolvedOptions,
         output_type: Any = None,
-        *,
-        output_retries: int = 1,
-        retry: Retry | None = None,
-        keep_messages: bool = False,
-        deps: Any = None,
+        **arguments: Unpack[TurnArguments],
     ) -> None:
         self._pending = check_pending(pending)
         self._approval = Approval(
@@ -79,59 +106,44 @@ class Resumption(OneTurn):
         self._state: TurnState | None = None
         # Without a journal in a store, and only for a decision that lets the call run.
         self._begun: BegunCall | None = None
-        super().__init__(
-            structs.replace(
-                options,
-                cli=resumed_options(
-                    options.cli, self._pending, has_store=options.sdk.store is not None
-                ),
-            ),
-            output_type,
-            output_retries=output_retries,
-            retry=retry,
-            keep_messages=keep_messages,
-            deps=deps,
-        )
-        if self._sdk.wait is None:
-            self._wait = _CLOSING
+        cli = resumed_options(options.cli, self._pending, has_store=options.sdk.store is not None)
+        options = structs.replace(options, cli=cli)
+        plan = turn_plan(options, output_type, self._approval, **arguments)
+        plan.admit = self._admit
+        if plan.sdk.wait is None:
+            plan.wait = _CLOSING
+        journal = self._journal_of(plan)
+        decision_part = DecisionPart(self._approval, journal, self._begun)
+        super().__init__(plan, options, output_type, [decision_part], journal=journal)
+        self._check_transcript()
 
-    def _plan_launch(self, resumed: ResumedCall | None = None) -> Launch:
-        """Plan the start of the CLI. The record may name only a transcript of the CLI itself."""
-        launch, named = super()._plan_launch(resumed), self._cli.resume_session_id
-        by_id = self._pending.session_id
-        if named is None or named == by_id or is_own_transcript(launch, named):
-            return launch
-        self._cli = self._cli.replace(resume_session_id=by_id)
-        return super()._plan_launch(resumed)
+    def _journal_of(self, plan: SessionPlan) -> SessionJournal | None:
+        """Return the journal. Without one in a store, it notes here that the call has begun."""
+        if plan.is_journaled or not self._allows:
+            return plan.new_journal()
+        from bridle.sessions._begun_calls import BegunCall  # few programs resume calls
+        from bridle.sessions._journal_writer import SessionJournal
+
+        self._begun = BegunCall(self._pending)
+        return SessionJournal(
+            plan.sdk.control_timeout,
+            keeps_entries=plan.retry is not None,
+            without_store=self._begun,
+        )
+
+    def _check_transcript(self) -> None:
+        """Resume by the id if the record names another file than a transcript of the CLI."""
+        connection, by_id = self.connection, self._pending.session_id
+        plan = connection.plan
+        named = plan.cli.resume_session_id
+        if named not in (None, by_id) and not is_own_transcript(connection.launch, named):
+            plan.cli = plan.cli.replace(resume_session_id=by_id)
+            connection.plan_launch()
 
     @property
     def _allows(self) -> bool:
         """Whether the decision lets the call run."""
         return self._approval.decision.get("behavior") == "allow"
-
-    def _plan_hooks(self, needed: str | None = None) -> HookPlan:
-        is_stored = self._store is not None and has_journals(self._store)
-        if not is_stored and self._allows:
-            from bridle.sessions._begun_calls import BegunCall  # few programs resume calls
-            from bridle.sessions._journal_writer import SessionJournal
-
-            self._begun = BegunCall(self._pending)
-            self._journal = SessionJournal(
-                self._sdk.control_timeout,
-                keeps_entries=self._retry is not None,
-                without_store=self._begun,
-            )
-        return super()._plan_hooks(PRE_TOOL_USE)
-
-    def _engine_config(self) -> EngineConfig:
-        config = super()._engine_config()
-        incoming = structs.replace(config.incoming, approval=self._approval)
-        return structs.replace(config, incoming=incoming, session_id=self._pending.session_id)
-
-    async def _find_waiting(self) -> PendingApproval | None:
-        return await waiting_in_files(
-            self._launch, self._cli, self._lock, must_exist=True, wait=self._wait
-        )
 
     def _admit(self, waiting: PendingApproval | None) -> None:
         """Raise if this call does not wait, has begun, or differs from that in the transcript."""
@@ -141,9 +153,10 @@ class Resumption(OneTurn):
 
     async def outcome(self) -> Outcome[Any]:
         """Start the session, wait for the turn, shut down, and return the outcome."""
-        if self._bidir.transport_factory is None:
-            resumed = await resumed_call(self._cli, self._launch, self._pending)
-            self._launch = self._plan_launch(resumed)
+        connection = self.connection
+        if connection.plan.is_real:
+            resumed = await resumed_call(connection.plan.cli, connection.launch, self._pending)
+            connection.plan_launch(resumed)
         try:
             with deciding():
                 outcome = await super().outcome()
@@ -164,7 +177,7 @@ class Resumption(OneTurn):
 
     async def _refuse_begun(self) -> None:
         """Raise CallMayHaveRun if the call has begun, by the journal, and must be recovered."""
-        store = self._actor.store
+        store = self.connection.store
         if store is not None:
             begun = await store.begun_calls(self._pending.session_id)
             if begun.get(self._pending.tool_use_id):
@@ -172,17 +185,11 @@ class Resumption(OneTurn):
 
     async def connect(self) -> None:
         """Start the CLI, which then continues the turn."""
-        if self._actor.store is not None and self._allows:
-            self._actor.store.need_journal()  # it tells whether the call has begun to run
-        self._state = self._actor.resume(self._approval.uuid, deps=self.deps)
+        connection = self.connection
+        if connection.store is not None and self._allows:
+            connection.store.need_journal()  # it tells whether the call has begun to run
+        self._state = connection.actor.resume(self._approval.uuid, deps=connection.deps)
         await super().connect()
-
-    async def _announce(self, write: Callable[..., Awaitable[None]]) -> None:
-        try:
-            await write(self._approval.uuid, None, resumes=self._pending.tool_use_id)
-        except BaseException:
-            await self.stop()
-            raise
 
     @property
     def _first_prompt(self) -> None:
@@ -190,13 +197,4 @@ class Resumption(OneTurn):
 
     async def _begin(self) -> Turn:
         assert self._state is not None, "the session is connected"
-        return self._turn(self._state, self.deps)
-
-    async def aclose(self) -> None:
-        """Shut down. Without a decision the CLI is stopped, so that the call can still wait."""
-        if self._engine.awaits_decision:
-            await self.stop()
-            if self._begun is not None:
-                self._begun.forget()
-        else:
-            await super().aclose()
+        return self.connection.turn(self._state, self.connection.deps)

@@ -8,19 +8,23 @@ import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Unpack, cast, overload
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, cast, overload
 from uuid import uuid4
 
 from msgspec import structs
 
-from bridle._engine.config import EngineConfig
+from bridle._engine.incoming.waiting_call import Approval
 from bridle._engine.outgoing.prompts import encode_composed
 from bridle._engine.turns.turn_records import Used
 from bridle._observe.known_secrets import clean_outcome
-from bridle._process.launch.plan import Launch
-from bridle._records.session_store import SessionStore
+from bridle._process.session_locks import StartLock
 from bridle._runtime import timer
 from bridle._session.answers.attempt_plan import AnswerPlan, combined, used_by
+from bridle._session.connection.connection import Connection
+from bridle._session.connection.session_plan import SessionPlan
+from bridle._session.parts.part import Part
+from bridle._session.parts.turn_parts import RecoveryPart, TurnPart
 from bridle._session.preflight import settle_keywords
 from bridle._session.readers.queues import Closed, Queue
 from bridle._session.session import InnerSession
@@ -36,10 +40,9 @@ from bridle.outcomes import Outcome, OutcomeReason, Output
 
 if TYPE_CHECKING:
     # Loaded only after a crash, or if there is a store.
-    from bridle._process.transport import Transport
-    from bridle._session.actor import Actor
     from bridle.sessions._crashed_sessions import CrashedSession
     from bridle.sessions._journal import JournalEntry, UnknownEntry
+    from bridle.sessions._journal_writer import SessionJournal
     from bridle.sessions._outbox.leases import BorrowedLeases, Leases
     from bridle.sessions._recovery import Continue, SendAgain
 
@@ -138,32 +141,82 @@ def _show_nothing(_: OneTurn) -> None:
     pass
 
 
-class OneTurn(InnerSession, ABC):
-    """A session for one turn and its background work. :meth:`_begin` returns the turn."""
+class TurnArguments(TypedDict, total=False):
+    """What a run has besides its prompt, its options and its output type."""
+
+    output_retries: int
+    retry: Retry | None
+    keep_messages: bool
+    deps: Any
+
+
+def check_retry(retry: object) -> None:
+    """Raise OptionsError if this is neither a Retry nor None."""
+    if not isinstance(retry, Retry | None):
+        problem = f"must be a Retry, got {type(retry).__name__}"
+        raise OptionsError("retry", problem, fix="Use bridle.Retry(attempts=3).")
+
+
+def turn_plan(
+    options: ResolvedOptions,
+    output_type: Any,
+    approval: Approval | None = None,
+    **arguments: Unpack[TurnArguments],
+) -> SessionPlan:
+    """Return the plan of a session for one turn and its background work.
+
+    Raises:
+        OptionsError: an argument is invalid.
+    """
+    retry, keeps = arguments.get("retry"), arguments.get("keep_messages", False)
+    check_retry(retry)
+    if not isinstance(cast("object", keeps), bool):
+        problem = f"must be True or False, got {keeps!r:.80}"
+        raise OptionsError("keep_messages", problem, fix="Use keep_messages=True.")
+    deps, retries = arguments.get("deps"), arguments.get("output_retries", 1)
+    return SessionPlan(
+        options,
+        deps,
+        output_type,
+        retries,
+        retry=retry,
+        keeps_messages=keeps,
+        awaits_follow_ups=True,
+        approval=approval,
+    )
+
+
+class OneTurn(ABC):
+    """A session for one turn and its background work. :meth:`_begin` returns the turn.
+
+    Args:
+        plan: the plan of the session.
+        options: the options, for a new process after a crash.
+        output_type: the type of the output, or None.
+        parts: what the session does besides.
+        journal: the journal, if it is not that of the plan.
+        lock: the lock of the conversation to resume, if another run has had it.
+    """
 
     def __init__(
         self,
+        plan: SessionPlan,
         options: ResolvedOptions,
-        output_type: Any = None,
+        output_type: Any,
+        parts: Sequence[Part] = (),
         *,
-        output_retries: int = 1,
-        retry: Retry | None = None,
-        keep_messages: bool = False,
-        deps: Any = None,
+        journal: SessionJournal | None = None,
+        lock: StartLock | None = None,
     ) -> None:
-        if not isinstance(cast("object", retry), Retry | None):
-            problem = f"must be a Retry, got {type(retry).__name__}"
-            raise OptionsError("retry", problem, fix="Use bridle.Retry(attempts=3).")
-        if not isinstance(cast("object", keep_messages), bool):
-            problem = f"must be True or False, got {keep_messages!r:.80}"
-            raise OptionsError("keep_messages", problem, fix="Use keep_messages=True.")
-        self._retry = retry
-        super().__init__(options, deps, output_type, output_retries)
-        # For a new process after a crash.
+        parts = [*parts, TurnPart(self)]
+        #: The connection to the CLI.
+        self.connection = Connection(plan, parts, journal=journal, lock=lock)
+        #: The session, as tools get it.
+        self.session = InnerSession(self.connection)
         self._resolved, self._output_type = options, output_type
-        #: Called with the session of each new process. The blocking door shows tools another one.
+        #: Called with the run of each new process. The blocking door shows tools another session.
         self.show: Callable[[OneTurn], object] = _show_nothing
-        self._kept: list[Message] | None = [] if keep_messages else None
+        self._kept: list[Message] | None = [] if plan.keeps_messages else None
         #: The turn, or None before it has begun.
         self.turn: Turn | None = None
         self._is_left_open = False
@@ -172,19 +225,16 @@ class OneTurn(InnerSession, ABC):
         self._leases: BorrowedLeases | None = None
         # True if a recovery has the lock and writes which outcomes were received.
         self._is_recovery = False
-        # The session of the last process, after a crash of the one before.
+        # The run of the last process, after a crash of the one before.
         self._newest: OneTurn | None = None
 
     @abstractmethod
     async def _begin(self) -> Turn:
         """Return the turn of the session, which is connected."""
 
-    def _engine_config(self) -> EngineConfig:
-        return structs.replace(super()._engine_config(), awaits_follow_ups=True)
-
     def redact(self, text: str) -> str:
         """Return the text with masked secrets: those of this session, and likely ones."""
-        return self._secrets.redact(text)
+        return self.connection.secrets.redact(text)
 
     def leave_open(self) -> None:
         """Let a recovery continue the turn if this process ends it, and find its outcome.
@@ -192,16 +242,33 @@ class OneTurn(InnerSession, ABC):
         The outcome does not count as received.
         """
         self._is_left_open = True
-        if self._journal is not None:
-            self._journal.is_recovery = True
+        if self.connection.journal is not None:
+            self.connection.journal.is_recovery = True
+
+    def may_close(self) -> bool:
+        """Return False for a turn that is left open: one that is interrupted has ended."""
+        return not (self._is_left_open and self.is_in_turn)
 
     async def aclose(self) -> None:
-        """Shut down. A turn that is left open is stopped: one that is interrupted has ended."""
-        await (self.stop() if self._is_left_open and self.is_in_turn else super().aclose())
+        """Shut down."""
+        await self.connection.aclose()
+
+    async def __aenter__(self) -> Self:
+        if not self.connection.is_connecting:
+            await self.connect()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
 
     def kill(self) -> None:
         """Kill the CLI of this process now. Safe from any thread."""
-        self._actor.kill()
+        self.connection.actor.kill()
 
     async def outcome(self) -> Outcome[Any]:
         """Start the session, wait for the turn, shut down, and return the outcome.
@@ -209,7 +276,7 @@ class OneTurn(InnerSession, ABC):
         If the CLI crashes and attempts are left, continue in a new process. The run keeps the lock
         and the lease of the session until then.
         """
-        if self._retry is None:
+        if self.connection.plan.retry is None:
             return await self._outcome_of_process()
         own = self._own_leases()
         try:
@@ -223,28 +290,29 @@ class OneTurn(InnerSession, ABC):
                     self._leases = None  # they refer to this object
                     await own.aclose()
             finally:
-                self._lock.release()
+                self.connection.lock.release()
 
     def _own_leases(self) -> Leases | None:
         """Use leases of the run for all its processes. None if a recovery has them."""
-        if self._store is None or self._leases is not None:
+        plan = self.connection.plan
+        if plan.store is None or self._leases is not None:
             return None
         from bridle.sessions._outbox.leases import BorrowedLeases, Leases
 
-        own = Leases(self._store, self.fail, self._sdk.load_timeout)
+        own = Leases(plan.store, self.fail, plan.sdk.load_timeout)
         self._leases = BorrowedLeases(own)
         return own
 
     def fail(self, error: BridleError) -> None:
         """End the session of the last process with this error."""
-        (self._newest or self)._actor.fail(error)
+        (self._newest or self).connection.actor.fail(error)
 
     async def connect(self) -> None:
         """Start the CLI."""
-        store = self._actor.store
+        store, lock = self.connection.store, self.connection.lock
         if store is not None and self._leases is not None:
-            store.borrow(self._leases, None if self._is_recovery else self._lock.take_back)
-        await super().connect()
+            store.borrow(self._leases, None if self._is_recovery else lock.take_back)
+        await self.connection.connect()
 
     async def _outcome_of_process(self) -> Outcome[Any]:
         """Start the session, wait for the turn, shut down, and return the outcome."""
@@ -252,7 +320,7 @@ class OneTurn(InnerSession, ABC):
             outcome = await self.answer()
             await self.drop_rest(outcome)
         if outcome.session_id is None:  # the CLI has sent no result; `recover` needs the id
-            outcome = structs.replace(outcome, session_id=self.id)
+            outcome = structs.replace(outcome, session_id=self.session.id)
         if self._kept is not None:
             outcome = structs.replace(outcome, messages=tuple(self._kept))
         return clean_outcome(outcome, self.redact)
@@ -272,9 +340,10 @@ class OneTurn(InnerSession, ABC):
 
         The outcome has the costs and messages of all processes.
         """
-        assert self._attempts is not None, "a session with `retry` has attempts"
+        attempts = self.connection.attempts
+        assert attempts is not None, "a session with `retry` has attempts"
         began = time.monotonic() - crashed.duration
-        outcome, plan, entries = crashed, self._attempts.plan, self._all_entries()
+        outcome, plan, entries = crashed, attempts.plan, self._all_entries()
         while outcome.reason is OutcomeReason.CLI_EXITED and self._first_prompt is not None:
             seconds = time.monotonic() - began
             pause = plan.pause_after_crash(outcome, seconds, random.random())
@@ -292,20 +361,23 @@ class OneTurn(InnerSession, ABC):
             except StartError:
                 break  # this outcome is the last one
             entries = again._all_entries()
-            assert again._attempts is not None
-            plan.count(again._attempts.plan)
+            more_attempts = again.connection.attempts
+            assert more_attempts is not None, "it has the rest of the `retry`"
+            plan.count(more_attempts.plan)
             more = structs.replace(more, duration=time.monotonic() - began)
             outcome = _joined(outcome, more)
         return outcome
 
     def _converted(self, outcome: Outcome[Any]) -> Outcome[Any]:
         """Return an outcome of a transcript with the output as the requested type."""
-        if self._output is not None:
-            outcome = self._output.convert_stored(outcome)
+        output = self.connection.plan.output
+        if output is not None:
+            outcome = output.convert_stored(outcome)
         return clean_outcome(outcome, self.redact)
 
     def _all_entries(self) -> list[JournalEntry | UnknownEntry]:
-        own = None if self._journal is None else self._journal.entries
+        journal = self.connection.journal
+        own = None if journal is None else journal.entries
         return [*self._journal_before, *(own or ())]
 
     async def _next_process(
@@ -321,11 +393,16 @@ class OneTurn(InnerSession, ABC):
         """
         from bridle.sessions import _crashed_sessions as recovering  # needed only after a crash
 
-        session_id = self._engine.session_id
+        connection = self.connection
+        session_id = connection.engine.session_id
         if not session_id:
             return None
         crashed = recovering.CrashedSession(
-            self._store, session_id, self._launch, self._sdk.load_timeout, self._leases
+            connection.plan.store,
+            session_id,
+            connection.launch,
+            connection.plan.sdk.load_timeout,
+            self._leases,
         )
         history = await crashed.load(entries)
         to_do = await history.plan()
@@ -347,12 +424,12 @@ class OneTurn(InnerSession, ABC):
             output_retries=plan.corrections,
             retry=plan.rest(),
             keep_messages=self._kept is not None,
-            deps=self.deps,
+            deps=connection.deps,
             leases=self._leases,
+            lock=connection.lock,
             is_recovery=self._is_recovery,
             used=used_by(outcome, time.monotonic() - began),
         )
-        again._lock = self._lock
         again.show = self.show
         return again
 
@@ -368,7 +445,7 @@ class OneTurn(InnerSession, ABC):
 
     async def answer(self) -> Outcome[Any]:
         """Return the outcome of the turn, after the background work."""
-        messages = None if self._kept is None else self._actor.subscriptions.messages()
+        messages = None if self._kept is None else self.connection.actor.subscriptions.messages()
         self.turn = await self._begin()
         if messages is None or self._kept is None:
             return await self.turn
@@ -380,7 +457,7 @@ class OneTurn(InnerSession, ABC):
             # Everything that belongs to the outcome was delivered before it.
             while messages:
                 self._kept.append(messages.take_now())
-            self._actor.subscriptions.leave(messages)
+            self.connection.actor.subscriptions.leave(messages)
         self._drop_after(outcome.result, self._kept)
         return outcome
 
@@ -395,15 +472,15 @@ class OneTurn(InnerSession, ABC):
     @property
     def is_in_turn(self) -> bool:
         """Return True until the turn has ended. Background work does not count."""
-        held = self._engine.held
+        held = self.connection.engine.held
         has_ended = self.turn is not None and (self.turn.done or self.turn.uuid in (held or ()))
         return not has_ended
 
     async def drop_rest(self, outcome: Outcome[Any]) -> None:
         """Stop the session at once if the CLI still works on something else than this outcome."""
-        held = self._engine.held
+        held = self.connection.engine.held
         if outcome.result is None or (held is not None and held.is_pending):
-            await self.stop()
+            await self.connection.stop()
 
     async def _keep(self, messages: Queue[Message], kept: list[Message]) -> None:
         with contextlib.suppress(Closed):
@@ -419,25 +496,16 @@ class Run(OneTurn):
         prompt: Content,
         options: ResolvedOptions,
         output_type: Any = None,
-        *,
-        output_retries: int = 1,
-        retry: Retry | None = None,
-        keep_messages: bool = False,
-        deps: Any = None,
+        parts: Sequence[Part] = (),
+        **arguments: Unpack[TurnArguments],
     ) -> None:
         check_prompt(prompt)
-        super().__init__(
-            options,
-            output_type,
-            output_retries=output_retries,
-            retry=retry,
-            keep_messages=keep_messages,
-            deps=deps,
-        )
+        plan = turn_plan(options, output_type, **arguments)
+        super().__init__(plan, options, output_type, parts)
         self._prompt = prompt
 
     async def _begin(self) -> Turn:
-        return await self.send_user_message(self._prompt)
+        return await self.session.send_user_message(self._prompt)
 
 
 class StepRun(OneTurn):
@@ -448,6 +516,7 @@ class StepRun(OneTurn):
         journal: the journal so far.
         options: the options. They choose the conversation.
         leases: the leases of the run or of the recovery.
+        lock: the lock of the conversation, which a run has had for the CLI before.
         is_recovery: True if it is a step of a recovery of a whole session, which has the lock and
             writes which outcomes were received.
         used: what earlier processes have used of the limits.
@@ -460,73 +529,45 @@ class StepRun(OneTurn):
         options: ResolvedOptions,
         output_type: Any = None,
         *,
-        output_retries: int = 1,
-        retry: Retry | None = None,
-        keep_messages: bool = False,
-        deps: Any = None,
         leases: BorrowedLeases | None = None,
         is_recovery: bool = False,
+        lock: StartLock | None = None,
         used: Used | None = None,
+        **arguments: Unpack[TurnArguments],
     ) -> None:
-        super().__init__(
-            options,
-            output_type,
-            output_retries=output_retries,
-            retry=retry,
-            keep_messages=keep_messages,
-            deps=deps,
-        )
+        plan = turn_plan(options, output_type, **arguments)
+        parts: list[Part] = []
+        if is_recovery:
+            parts, lock = [RecoveryPart()], lock or StartLock(is_needed=False)
+        super().__init__(plan, options, output_type, parts, lock=lock)
         self._step = step
         self._leases = leases
         self._is_recovery = is_recovery
         self._used = used
         self._journal_before = journal
-        if self._journal is not None:
-            self._journal.is_recovery = is_recovery
+        if self.connection.journal is not None:
+            self.connection.journal.is_recovery = is_recovery
 
     @property
     def _first_prompt(self) -> str | None:
         return self._step.prompts[0]
-
-    @property
-    def launch(self) -> Launch:
-        """Return how the CLI is started."""
-        return self._launch
-
-    @property
-    def store(self) -> SessionStore | None:
-        """Return the store."""
-        return self._store
 
     async def connect(self) -> None:
         """Start the CLI."""
         from bridle.sessions._recovery import decided_calls  # few sessions need it
 
         # In other threads: a long journal takes some time to read.
-        loop, before, store = asyncio.get_running_loop(), self._journal_before, self._actor.store
-        if self._journal is not None:
-            read = self._journal.continue_from
-            await loop.run_in_executor(None, read, before, self._step)
+        loop, before = asyncio.get_running_loop(), self._journal_before
+        journal, store = self.connection.journal, self.connection.store
+        if journal is not None:
+            await loop.run_in_executor(None, journal.continue_from, before, self._step)
         if store is not None:
-            decided = await loop.run_in_executor(None, decided_calls, before)
-            store.leave_out(decided)
+            store.leave_out(await loop.run_in_executor(None, decided_calls, before))
         await super().connect()
 
-    async def _prepare(self) -> Callable[[Actor], Transport]:
-        """Load the conversation. Leave the lock to the recovery, which has it until its end."""
-        spawn = await super()._prepare()
-        if self._is_recovery:
-            self._launch = structs.replace(self._launch, writes_id=None)
-        return spawn
-
-    async def _lock_here(self, session_id: str, seconds: float) -> None:
-        """Lock the conversation, except in a recovery, which has the lock."""
-        if not self._is_recovery:
-            await super()._lock_here(session_id, seconds)
-
-    async def aclose(self) -> None:
-        """Shut down. Stop a turn that runs: one that is interrupted is not continued later."""
-        await (self.stop() if self.is_in_turn else super().aclose())
+    def may_close(self) -> bool:
+        """Return False while the turn runs: one that is interrupted is not continued later."""
+        return not self.is_in_turn
 
     async def _begin(self) -> Turn:
         step, first = self._step, self._step.prompts[0]
@@ -534,7 +575,9 @@ class StepRun(OneTurn):
         content: Content | bytes = step.content
         if step.is_new_prompt and isinstance(content, str):  # otherwise it ends with the user's own
             content = encode_composed(content, uuid)
-        return await self._send(uuid, content, None, self.deps, continues, self._used)
+        return await self.connection.send(
+            uuid, content, None, self.connection.deps, continues, self._used
+        )
 
 
 def _joined(before: Outcome[Any], after: Outcome[Any]) -> Outcome[Any]:

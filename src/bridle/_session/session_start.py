@@ -89,7 +89,7 @@ def start_session(
             and tasks are removed.
     """
     settled = settle_keywords(cli, sdk, bidir, options)
-    return start(InnerSession(settled, deps, output_type, output_retries), prompt)
+    return start(InnerSession.make(settled, deps, output_type, output_retries), prompt)
 
 
 def start(session: Session, prompt: Content | None) -> SessionStart:

@@ -62,7 +62,7 @@ class Drive:
         self._screen = screen
         self._terminal = terminal
         self._view = View(time.monotonic(), epoch=time.time() - time.monotonic())
-        self._session: Run | None = None
+        self._run: Run | None = None
         self._work: asyncio.Task[Outcome[Any]] | None = None
         self._asides: set[asyncio.Task[None]] = set()
         # The signal that ended the run.
@@ -106,18 +106,18 @@ class Drive:
     def _on_ctrl_c(self) -> None:
         if self._terminal is not None and self._terminal.is_lent:
             return  # the editor has the terminal and handles Ctrl-C
-        session = self._session
-        has_turn = session is not None and session.turn is not None and session.is_in_turn
-        if session is None or not has_turn or self._is_interrupting:
+        run = self._run
+        has_turn = run is not None and run.turn is not None and run.is_in_turn
+        if run is None or not has_turn or self._is_interrupting:
             self._end(signal.SIGINT)
             return
         self._is_interrupting = True
         self._view.interrupt(time.monotonic())
-        self._beside(_interrupt(session))
+        self._beside(_interrupt(run.session))
 
     def _end(self, number: int) -> None:
-        if self._outcome is not None and self._session is not None:
-            self._beside(self._session.stop())  # it is closing already; terminate the CLI now
+        if self._outcome is not None and self._run is not None:
+            self._beside(self._run.session.stop())  # it is closing already; terminate the CLI now
         elif self._work is not None and self._ended_by is None:
             self._ended_by = number
             self._view.enter("ending", time.monotonic())
@@ -129,13 +129,13 @@ class Drive:
         aside.add_done_callback(self._asides.discard)
 
     async def _ended(self) -> Outcome[Any]:
-        if self._session is None or self._session.turn is None:
+        if self._run is None or self._run.turn is None:
             return Outcome(reason=OutcomeReason.INTERRUPTED)
-        outcome = await self._session.turn
+        outcome = await self._run.turn
         return msgspec.structs.replace(
             outcome,
             reason=OutcomeReason.INTERRUPTED,
-            session_id=outcome.session_id or self._session.id,
+            session_id=outcome.session_id or self._run.session.id,
         )
 
     # -- the session -------------------------------------------------------------------------------
@@ -164,21 +164,21 @@ class Drive:
             hooks=gate.hooks,
         )
         sdk = self._job.sdk.replace(on_stderr=self._on_stderr)
-        self._session = Run(self._job.prompt, settle_options(cli, sdk, bidir))
-        reading = asyncio.create_task(self._read(self._session.subscribe(), gate))
+        self._run = Run(self._job.prompt, settle_options(cli, sdk, bidir))
+        reading = asyncio.create_task(self._read(self._run.session.subscribe(), gate))
         try:
-            async with self._session:
-                self._outcome = await self._converse(self._session, reading)
+            async with self._run:
+                self._outcome = await self._converse(self._run, reading)
                 self._view.enter("closing the session", time.monotonic())
-                await self._session.drop_rest(self._outcome)
+                await self._run.drop_rest(self._outcome)
             await reading
         finally:
             reading.cancel()
         return self._outcome
 
-    async def _converse(self, session: Run, reading: asyncio.Task[None]) -> Outcome[Any]:
+    async def _converse(self, run: Run, reading: asyncio.Task[None]) -> Outcome[Any]:
         self._view.enter("sending the prompt", time.monotonic())
-        answer = asyncio.create_task(session.answer())
+        answer = asyncio.create_task(run.answer())
         try:
             await asyncio.wait({answer, reading}, return_when=asyncio.FIRST_COMPLETED)
             if reading.done():
@@ -186,7 +186,7 @@ class Drive:
             return await answer
         except asyncio.CancelledError:
             answer.cancel()  # before the session closes and makes it fail
-            await session.stop()
+            await run.session.stop()
             raise
         finally:
             answer.cancel()
@@ -194,8 +194,8 @@ class Drive:
     async def _read(self, updates: AsyncIterable[Message | SessionEvent], gate: Gatekeeper) -> None:
         async for update in updates:
             if isinstance(update, StreamEvent) and gate.is_bypassed:
-                assert self._session is not None, "only a session sends updates"
-                await self._session.stop()
+                assert self._run is not None, "only a session sends updates"
+                await self._run.session.stop()
                 raise OptionsError("--policy", _NO_HOOKS, fix=_HOOKS_FIX)
             if isinstance(update, Message):
                 self._screen.hear(update)
@@ -203,8 +203,8 @@ class Drive:
 
     async def _on_stderr(self, line: str) -> None:
         if line.strip():
-            assert self._session is not None, "only a session reads stderr"
-            said = one_line(self._session.redact(line), 500)
+            assert self._run is not None, "only a session reads stderr"
+            said = one_line(self._run.redact(line), 500)
             self._screen.show([Note((Span(f"  claude: {said}", "dim"),))])
 
 

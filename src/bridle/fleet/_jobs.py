@@ -151,14 +151,14 @@ class Job:
         call that is in progress.
         """
         turn = self._turn
-        if turn is None or not turn.alive:
+        if turn is None or not turn.session.alive:
             return None
-        usage = turn.usage
+        usage = turn.session.usage
         if usage == self._seen:
             return None
         self._seen = usage
         try:
-            report = await turn.info.usage(skip_behaviors=True, timeout=_REPORTING)
+            report = await turn.session.info.usage(skip_behaviors=True, timeout=_REPORTING)
         except BridleError:
             return None
         if turn is not self._turn:
@@ -173,7 +173,7 @@ class Job:
     @property
     def has_unreported_calls(self) -> bool:
         """Return whether the CLI has not reported its cost since the last model call."""
-        usage = None if self._turn is None else self._turn.usage
+        usage = None if self._turn is None else self._turn.session.usage
         return usage is not None and bool(usage.models) and usage != self._reported
 
     def unknown_cost(self) -> dict[str, Any]:

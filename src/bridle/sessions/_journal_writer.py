@@ -391,21 +391,14 @@ class SessionJournal:
         if call is not None:
             bind_key(context, call.key)
             call.call_id = action.call_id
-        elif context.tool_use_id is None:
-            bind_key(context, uuid4().hex)
 
-    def watch(self, before: Callable[[type, Callable[[Any], None]], None]) -> None:
-        """Watch the actions of a session. ``before`` is :meth:`Actor.before`."""
-        before(act.Deliver, self._note_results)
-        before(act.CancelCall, self._note_cancelled)
-
-    def _note_cancelled(self, action: act.CancelCall) -> None:
+    def note_cancelled(self, action: act.CancelCall) -> None:
         """Note that a callback was cancelled: the result of its call is not that of the tool."""
         for call in self._calls.values():
             if call.call_id == action.call_id:
                 call.is_cancelled = not action.timed_out
 
-    def _note_results(self, action: act.Deliver) -> None:
+    def note_results(self, action: act.Deliver) -> None:
         """Write the tool results in messages of the CLI. Does not wait."""
         for block, is_interrupted in results_in(action.messages):
             call = self._calls.pop(block.tool_use_id, None)

@@ -43,15 +43,20 @@ class RunSession(AgentSession):
         return self._call("run", work)
 
 
+def shown(job: OneTurn) -> RunSession:
+    """Return the session that the tools of a run get as `ToolContext.session`."""
+    return RunSession(job.session)
+
+
 def run_job(job: OneTurn) -> Outcome[Any]:
     """Run a job on the shared event loop, and return its outcome."""
-    job.show = RunSession
-    return RunSession(job).work(job.outcome)
+    job.show = shown
+    return shown(job).work(job.outcome)
 
 
 def recover_job(job: Recovery) -> list[Outcome[Any]]:
     """Recover a session on the shared event loop, and return the outcomes of its prompts."""
-    job.show = RunSession
+    job.show = shown
     return portal().call("recover", job.outcomes)
 
 
@@ -60,15 +65,15 @@ def read_query(stream: AsyncQueryStream) -> QueryStream:
     from bridle._session.one_way.query import session_of
 
     session = session_of(stream)
-    shown = None if session is None else RunSession(session)
-    return QueryStream(stream, portal(), keep=shown)
+    keep = None if session is None else RunSession(session)
+    return QueryStream(stream, portal(), keep=keep)
 
 
 def read_runs(plan: RunMany) -> Subscription[tuple[Any, Outcome[Any]]]:
     """Return a blocking iterator over the outcomes of many runs."""
-    shown = structs.replace(plan, show=RunSession)
+    shown_plan = structs.replace(plan, show=shown)
     inbox: Inbox[tuple[Any, Outcome[Any]]] = Inbox(
-        portal(), "run_many", lambda _: shown.outcomes(), ahead=1
+        portal(), "run_many", lambda _: shown_plan.outcomes(), ahead=1
     )
     return RunOutcomes(inbox)
 

@@ -138,4 +138,4 @@ def start_session(
         StartError: the CLI did not start. Its processes, files and tasks are removed.
     """
     settled = settle_keywords(cli, sdk, bidir, options)
-    return connect(InnerSession(settled, deps, output_type, output_retries), prompt)
+    return connect(InnerSession.make(settled, deps, output_type, output_retries), prompt)

@@ -17,7 +17,7 @@ from bridle._session.agent_plan import AgentPlan
 from bridle._session.resume import Resumption
 from bridle.approvals import PendingApproval
 from bridle.errors import UsageError
-from bridle.sync._doors import RunSession
+from bridle.sync._doors import RunSession, shown
 from bridle.sync._portal import Portal, Work, portal
 
 _T = TypeVar("_T")
@@ -109,8 +109,8 @@ def shown_run(make: Callable[[], PooledRun]) -> Callable[[], PooledRun]:
 
     def make_shown() -> PooledRun:
         job = make()
-        job.show = RunSession
-        job.shown = RunSession(job)
+        job.show = shown
+        job.shown = shown(job)
         return job
 
     return make_shown
@@ -125,7 +125,7 @@ def shown_resume(make: Resume) -> Resume:
 
     def make_shown(agent: AgentPlan, call: PendingApproval) -> Resumption:
         job = make(agent, call)
-        job.show = RunSession
+        job.show = shown
         return job
 
     return make_shown

@@ -136,7 +136,7 @@ class Session(SessionBase):
         **options: Unpack[Options],
     ) -> None:
         settled = settle_keywords(cli, sdk, bidir, options)
-        self._adopt(InnerSession(settled, deps, output_type, output_retries))
+        self._adopt(InnerSession.make(settled, deps, output_type, output_retries))
 
     def connect(self) -> None:
         """Start the CLI and wait until the session is running.

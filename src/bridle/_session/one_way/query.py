@@ -22,9 +22,11 @@ from bridle._process.session_locks import StartLock
 from bridle._process.transport import Transport, TransportEvents
 from bridle._runtime.finalizers import when_dropped_before
 from bridle._session.actor import Actor
+from bridle._session.connection.spawning import Spawner
 from bridle._session.deps import with_prompts
 from bridle._session.iterated_prompts import draw
 from bridle._session.one_way.query_actor import Lines, QueryActor
+from bridle._session.parts.lock_part import LockPart
 from bridle._session.preflight import (
     option_warnings,
     running_loop,
@@ -32,7 +34,6 @@ from bridle._session.preflight import (
     settle_keywords,
 )
 from bridle._session.readers.queues import Closed, Queue
-from bridle._session.spawning import Spawner
 from bridle.content import Prompts
 from bridle.errors import OptionsError
 from bridle.events import SdkWarning
@@ -44,6 +45,7 @@ from bridle.options._unknown_values import wanted_tools
 from bridle.sessions._waiting_calls import refuse_waiting, waiting_in_files
 
 if TYPE_CHECKING:
+    from bridle._session.one_way.query_session import QuerySession
     from bridle._session.session import InnerSession
 
 Runner = Callable[[Launch, TransportEvents], Transport]
@@ -224,10 +226,8 @@ def _needs_session(options: ResolvedOptions) -> bool:
 
 def session_of(stream: QueryStream) -> InnerSession | None:
     """Return the session of a query that runs as one, or None for a one-way query."""
-    from bridle._session.session import InnerSession  # a one-way query needs no session
-
     plan = stream._plan  # pyright: ignore[reportPrivateUsage]
-    return plan if isinstance(plan, InnerSession) else None
+    return None if isinstance(plan, _Plan) else cast("QuerySession", plan).session
 
 
 class Running(Protocol):
@@ -296,6 +296,7 @@ class _Plan:
                 QueryObserver(sdk.telemetry, clock=running_loop().time, model=cli.model),
                 listeners=Listeners(on_stderr=sdk.on_stderr, on_warning=sdk.on_warning),
                 redact=self._secrets.redact,
+                parts=[LockPart(follows=not cli.no_session_persistence)],
             )
             await actor.begin(self._spawn, self._input(actor), *self._warnings)
         finally:

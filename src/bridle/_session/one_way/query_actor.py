@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, ClassVar
 
 from msgspec import structs
@@ -21,6 +21,8 @@ from bridle._observe.observer import QueryObserver
 from bridle._process.transport import Transport
 from bridle._runtime.stored_errors import to_raise
 from bridle._session.actor import Actor
+from bridle._session.parts.part import Part
+from bridle._session.parts.telemetry_part import TelemetryPart
 from bridle._session.readers.queues import Closed
 from bridle.errors import BridleError
 from bridle.events import ApiRetry, RateLimited, SdkWarning
@@ -44,6 +46,7 @@ class QueryActor(Actor):
         *,
         listeners: Listeners,
         redact: Callable[[str], str],
+        parts: Sequence[Part] = (),
     ) -> None:
         super().__init__(
             engine,
@@ -51,6 +54,7 @@ class QueryActor(Actor):
             listeners=listeners,
             redact=redact,
             closers=[self._end_feeding],
+            parts=[TelemetryPart(observer), *parts],
         )
         self._one_way = engine
         observer.error = lambda: self.error

@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 from typing import Any
 
-from msgspec import structs
-
-from bridle._engine.config import EngineConfig
 from bridle._engine.outgoing.prompts import encode_prompt, prompts_at_hand
 from bridle._runtime.stored_errors import to_raise
 from bridle._session.actor import Actor
+from bridle._session.connection.connection import Connection
+from bridle._session.connection.session_plan import SessionPlan
 from bridle._session.iterated_prompts import draw
 from bridle._session.readers.queues import Closed
 from bridle._session.session import InnerSession
@@ -28,14 +27,15 @@ _ITERABLE_GRACE = 1.0
 _LIMITS = frozenset(reason for reason in OutcomeReason if reason.value.startswith("limit_"))
 
 
-class QuerySession(InnerSession):
-    """The session of one query. The constructor checks prompts that are not from an iterator."""
+class QuerySession:
+    """One query that is a session. The constructor checks prompts that are not from an iterator."""
 
     def __init__(self, prompts: Prompts, options: ResolvedOptions, deps: Any) -> None:
         at_hand = prompts_at_hand(prompts)
         for prompt in at_hand or ():
             encode_prompt(prompt, "")
-        super().__init__(options, deps)
+        #: The session, as tools get it.
+        self.session = InnerSession(Connection(SessionPlan(options, deps, awaits_follow_ups=True)))
         self._prompts: Any = prompts if at_hand is None else at_hand
         # The turns without an outcome. A long query must not keep those that have ended.
         self._open: dict[asyncio.Task[Outcome[Any]], Turn] = {}
@@ -44,12 +44,9 @@ class QuerySession(InnerSession):
         #: Whether the iterable of prompts has ended, or failed.
         self.has_drawn = False
 
-    def _engine_config(self) -> EngineConfig:
-        return structs.replace(super()._engine_config(), awaits_follow_ups=True)
-
     async def start(self) -> RunningQuery:
         """Start the CLI on the running event loop."""
-        return RunningQuery(self, self._actor)
+        return RunningQuery(self, self.session.connection.actor)
 
     async def answer(self) -> None:
         """Connect, send every prompt, wait for the outcomes, and shut down the session.
@@ -59,7 +56,7 @@ class QuerySession(InnerSession):
             OutcomeError: a prompt reached a limit, or has no result.
             Exception: an exception from the iterable of prompts.
         """
-        async with self:
+        async with self.session:
             error = await self._send_all()
             if error is not None and not isinstance(error, ControlError):
                 raise error
@@ -77,7 +74,7 @@ class QuerySession(InnerSession):
         """
         if self.has_drawn and all(turn.done for turn in self._open.values()):
             raise ControlError("send_prompt", what="the query has answered all its prompts.")
-        turn = await super().send_prompt(prompt)
+        turn = await self.session.send_prompt(prompt)
         waiting = asyncio.ensure_future(turn.outcome())
         self._open[waiting] = turn
         waiting.add_done_callback(self._on_outcome)
@@ -100,7 +97,7 @@ class QuerySession(InnerSession):
         A prompt that comes after the end cannot be sent; that is returned as a ControlError.
         """
         sending = asyncio.ensure_future(self._draw_and_send())
-        gone = asyncio.ensure_future(self._actor.wait_gone())
+        gone = asyncio.ensure_future(self.session.connection.actor.wait_gone())
         try:
             await asyncio.wait([sending, gone], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -122,13 +119,13 @@ class QuerySession(InnerSession):
 class RunningQuery:
     """A running query that is a session."""
 
-    def __init__(self, session: QuerySession, actor: Actor) -> None:
+    def __init__(self, query: QuerySession, actor: Actor) -> None:
         self._actor = actor
         #: The unread messages.
         self.messages = actor.subscriptions.messages()
         self.warnings = actor.outlet.keep()
         self._loop = asyncio.get_running_loop()
-        self._answering = self._loop.create_task(session.answer(), name="bridle-query")
+        self._answering = self._loop.create_task(query.answer(), name="bridle-query")
         # The stream raises what the task raised.
         self._answering.add_done_callback(lambda done: done.cancelled() or done.exception())
 

@@ -15,7 +15,14 @@ from uuid import uuid4
 
 from bridle import QueryStream
 from bridle import messages as native
-from bridle._spi import Feed, InnerSession, QuerySession, UncheckedMessage, encode_prompt, stream
+from bridle._spi import (
+    Feed,
+    InnerSession,
+    QuerySession,
+    UncheckedMessage,
+    encode_prompt,
+    stream,
+)
 from bridle.compat.claude_agent_sdk._errors import (
     CLIConnectionError,
     OptionsRejected,
@@ -125,14 +132,14 @@ class Connection:
 
         async def start() -> Feed:
             if prompt is None or isinstance(prompt, str):
-                session = InnerSession(self._resolved)
+                session = InnerSession.make(self._resolved)
                 messages = session.messages()
                 await session.connect()
                 return Feed(messages, session)
             prompts = self._prompts(prompt, "default", ends_on_error=True)
-            session = QuerySession(prompts, self._resolved, None)
-            await session.connect()
-            return Feed(await QueryStream(session).__aenter__())
+            query = QuerySession(prompts, self._resolved, None)
+            await query.session.connect()
+            return Feed(await QueryStream(query).__aenter__())
 
         source: Feed = await self.call(lambda: self._when_free(start))
         self._source, self.session = source, source.session
@@ -179,16 +186,17 @@ class Connection:
         """
         session = self.session
         assert session is not None, "a client is connected"
-        if isinstance(session, QuerySession) and session.has_drawn and not self._calls_back():
+        query = None if self._source is None else self._source.query
+        if query is not None and query.has_drawn and not self._calls_back():
             raise CLIConnectionError("The prompts of connect() have ended, which ends the input.")
 
         async def send() -> None:
             prompts = self._prompts(prompt, session_id)
             if isinstance(prompt, AsyncIterable):
                 async for one in prompts:
-                    _ = await session.send_prompt(one)
+                    _ = await (query or session).send_prompt(one)
             else:
-                _ = await session.send_prompt(prompts)
+                _ = await (query or session).send_prompt(prompts)
 
         self._has_asked = False
         await self.request(send)

@@ -18,7 +18,7 @@ from bridle._process.launch.real_api import keep_on_loopback
 from bridle._process.locate import find_cli
 from bridle._process.parked import ParkedCli
 from bridle._process.process import CliProcess
-from bridle._process.session_locks import SessionLocks, StartLock
+from bridle._process.session_locks import StartLock
 from bridle._process.transport import (
     Transport,
     TransportEvents,
@@ -27,8 +27,7 @@ from bridle._process.transport import (
 )
 from bridle._session.actor import Actor
 from bridle._session.preflight import check_version
-from bridle.errors import SessionInUseError, StartError
-from bridle.events import SdkWarning, WarningKind
+from bridle.errors import StartError
 from bridle.options import CliOptions, SdkOptions
 
 
@@ -71,11 +70,8 @@ class Spawner(Struct, frozen=True):
             process = CliProcess.spawn(path, launched, events, lock=self.lock)
         else:
             process = self.parked.hand_over(events)
-        if not self.cli.no_session_persistence:
-            actor.lock = partial(_lock, process.locks)
-        if actor.store is not None:
-            actor.store.keep(process.locks)
-        _report(process.locks, actor)
+        for part in actor.parts:
+            part.started(process)
         if not self.sdk.skip_version_check:
             actor.await_version(
                 partial(
@@ -97,19 +93,3 @@ def failing(error: StartError) -> Callable[[Actor], Transport]:
         raise error
 
     return spawn
-
-
-def _lock(locks: SessionLocks, actor: Actor, session_id: str) -> None:
-    """Lock a session whose id was not known at the start. End it if it is in use elsewhere."""
-    try:
-        locks.take(session_id)
-    except SessionInUseError as error:
-        actor.fail(error)
-    else:
-        _report(locks, actor)
-
-
-def _report(locks: SessionLocks, actor: Actor) -> None:
-    problem, locks.problem = locks.problem, None
-    if problem is not None:
-        actor.warn(SdkWarning(WarningKind.SESSION_UNLOCKED, problem))

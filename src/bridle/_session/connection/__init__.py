@@ -1,0 +1,1 @@
+"""One session on its CLI: its plan, and the connection that carries it out."""

@@ -1,0 +1,1 @@
+"""Parts of a session: what a session does beside the conversation."""
