@@ -11,8 +11,8 @@ from uuid import uuid4
 
 from bridle._engine.config import EngineConfig
 from bridle._engine.delivery.unread import DeliveryConfig
-from bridle._engine.one_way import OneWayEngine
-from bridle._engine.outgoing.prompts import close_verbatim, encode_prompt, prompts_at_hand
+from bridle._engine.engine import Engine
+from bridle._engine.outgoing.prompts import encode_prompt, prompts_at_hand, uuid_of
 from bridle._engine.state import TERMINAL
 from bridle._observe.known_secrets import KnownSecrets
 from bridle._observe.listeners import Listeners
@@ -280,8 +280,10 @@ class _Plan:
             max_line=sdk.max_buffer_size,
             limits=sdk.limits,
             tools=tuple(wanted_tools(cli)),
+            verbatim_prompts=cli.verbatim_prompts,
+            is_one_way=True,
         )
-        self._engine = OneWayEngine(config)
+        self._engine = Engine(config)
         self._lock = StartLock()
 
     async def start(self) -> QueryActor:
@@ -325,16 +327,12 @@ class _Plan:
             return
         if self._lines is not None:
             for line in self._lines:
-                yield self._close(line)
+                yield line
             return
         async with contextlib.aclosing(draw(self._source)) as prompts:
             async for prompt in prompts:
-                yield self._close(self._encode(prompt))
+                yield self._encode(prompt)
 
-    def _encode(self, prompt: object) -> bytes:
-        return encode_prompt(prompt, str(uuid4()), is_verbatim=self._cli.verbatim_prompts)
-
-    def _close(self, line: bytes) -> bytes:
-        if not self._cli.verbatim_prompts:
-            return line
-        return close_verbatim(line, self._engine.process.cli_version)
+    def _encode(self, prompt: object) -> tuple[str, bytes]:
+        uuid = uuid_of(prompt) or str(uuid4())
+        return uuid, encode_prompt(prompt, uuid, is_verbatim=self._cli.verbatim_prompts)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from msgspec import structs
 
 from bridle._engine import actions as act
-from bridle._engine.one_way import OneWayEngine
+from bridle._engine.engine import Engine
 from bridle._observe.known_secrets import clean
 from bridle._observe.listeners import Listeners
 from bridle._observe.observer import QueryObserver
@@ -31,7 +31,8 @@ log = logging.getLogger("bridle.query")
 _FEEDER_GRACE = 1.0
 """Seconds that the iterable of prompts has to clean up after the query has ended."""
 
-Lines = AsyncGenerator[bytes, None]
+Lines = AsyncGenerator[tuple[str, bytes], None]
+"""The prompts as lines, each with its uuid."""
 
 
 class QueryActor(Actor):
@@ -39,7 +40,7 @@ class QueryActor(Actor):
 
     def __init__(
         self,
-        engine: OneWayEngine,
+        engine: Engine,
         observer: QueryObserver,
         *,
         listeners: Listeners,
@@ -52,7 +53,6 @@ class QueryActor(Actor):
             redact=redact,
             closers=[self._end_feeding],
         )
-        self._one_way = engine
         observer.error = lambda: self.error
         #: The subscription with the messages that are unread.
         self.messages = self.subscriptions.messages()
@@ -73,8 +73,8 @@ class QueryActor(Actor):
         try:
             key = self.launch(spawn, *warnings)
             key.add_done_callback(lambda done: done.cancelled() or done.exception())
-            if self._transport is None and self._one_way.error is not None:
-                raise self._one_way.error
+            if self._transport is None and self._engine.error is not None:
+                raise self._engine.error
         except BaseException:
             if self._guard is not None:
                 await asyncio.wait([self._guard])
@@ -109,10 +109,10 @@ class QueryActor(Actor):
     @property
     def error(self) -> BaseException | None:
         """The error that ended the query, with the stderr of the CLI, or None."""
-        error = self._start_error or self._input_error or self._one_way.error
+        error = self._start_error or self._input_error or self._engine.error
         clean(error, self._redact)
         if isinstance(error, BridleError) and error.process is None:
-            error.with_process(self._one_way.process)
+            error.with_process(self._engine.process)
         if isinstance(error, BridleError) and error.process and error.process.exit_code is None:
             tail = "" if self._transport is None else self._redact(self._transport.stderr_tail)
             error.with_process(structs.replace(error.process, stderr_tail=tail))
@@ -122,8 +122,11 @@ class QueryActor(Actor):
 
     async def _feed(self, lines: Lines) -> None:
         async with contextlib.aclosing(lines):
-            async for line in lines:
-                self._do(self._one_way.prompt(line, self._loop.time()))
+            async for uuid, line in lines:
+                written: asyncio.Future[str] = self._loop.create_future()
+                # The engine rejects a prompt that comes after the end.
+                written.add_done_callback(lambda done: done.cancelled() or done.exception())
+                self._do(self._engine.send(written, uuid, line, self._loop.time()))
                 await self._process.drain()
         self.end_input()
 
