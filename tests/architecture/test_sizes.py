@@ -9,7 +9,7 @@ LONGER = {
     "_engine/engine.py": 672,
     "_pool/pool_work.py": 667,
     "_session/session.py": 715,
-    "_session/actor.py": 700,
+    "_session/actor.py": 699,
     "errors/__init__.py": 783,
     "fleet/_worker.py": 653,
 }

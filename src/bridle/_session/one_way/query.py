@@ -24,7 +24,7 @@ from bridle._runtime.finalizers import when_dropped_before
 from bridle._session.actor import Actor
 from bridle._session.deps import with_prompts
 from bridle._session.iterated_prompts import draw
-from bridle._session.one_way.query_actor import Lines, QueryActor
+from bridle._session.one_way.one_way_run import Lines, OneWayRun
 from bridle._session.preflight import (
     option_warnings,
     running_loop,
@@ -286,23 +286,23 @@ class _Plan:
         self._engine = Engine(config)
         self._lock = StartLock()
 
-    async def start(self) -> QueryActor:
+    async def start(self) -> OneWayRun:
         """Start the CLI on the running event loop."""
         sdk, cli = self._sdk, self._cli
         try:
             if sdk.runner is None and (cli.resume_session_id is not None or cli.continue_session):
                 wait = sdk.wait or 0.0
                 refuse_waiting(await waiting_in_files(self._launch, cli, self._lock, wait=wait))
-            actor = QueryActor(
+            run = OneWayRun(
                 self._engine,
                 QueryObserver(sdk.telemetry, clock=running_loop().time, model=cli.model),
                 listeners=Listeners(on_stderr=sdk.on_stderr, on_warning=sdk.on_warning),
                 redact=self._secrets.redact,
             )
-            await actor.begin(self._spawn, self._input(actor), *self._warnings)
+            await run.begin(self._spawn, self._input(run.actor), *self._warnings)
         finally:
             self._lock.release()
-        return actor
+        return run
 
     def _spawn(self, actor: Actor) -> Transport:
         strict = not self._sdk.permissive_version_check
