@@ -51,7 +51,7 @@ from bridle._observe.listeners import KEPT_WARNINGS
 from bridle._process.launch.plan import Launch
 from bridle._process.transport import TransportEvents
 from bridle._session.actor import Actor
-from bridle._session.one_way.query_actor import QueryActor
+from bridle._session.one_way.one_way_run import OneWayRun
 from bridle._session.preflight import settle_keywords
 from bridle._session.session import InnerSession
 from bridle.errors import (
@@ -116,9 +116,9 @@ async def running(stream: QueryStream) -> int:
     return pid
 
 
-def run_of(stream: QueryStream) -> QueryActor:
+def run_of(stream: QueryStream) -> OneWayRun:
     """What a stream holds while it runs."""
-    assert isinstance(stream._run, QueryActor)
+    assert isinstance(stream._run, OneWayRun)
     return stream._run
 
 
@@ -678,7 +678,7 @@ def test_a_cli_that_takes_no_prompts_is_given_up() -> None:
             stream = ask(cli, prompts())
             reading = asyncio.create_task(read(stream))
             await stopped.wait()
-            assert not run_of(stream).is_gone
+            assert not run_of(stream).actor.is_gone
             with pytest.raises(TransportError, match="its input broke") as caught:
                 await reading
             assert caught.value.operation == "query"
@@ -1102,7 +1102,7 @@ def test_a_closed_query_warns_of_nothing_and_keeps_nothing() -> None:
             await until(lambda: len(run_of(stream).messages))
             await stream.aclose()
             assert (stream.warnings, len(run_of(stream).messages)) == ((), 0)
-            assert run_of(stream)._armed == math.inf  # nor later
+            assert run_of(stream).actor._armed == math.inf  # nor later
 
     run(main)
 
@@ -1190,7 +1190,7 @@ def test_a_slow_reader_makes_the_cli_wait() -> None:
             stream = ask(cli)
             await anext(stream)
             run_ = run_of(stream)
-            await until(lambda: run_.engine.delivery.is_paused)
+            await until(lambda: run_.actor.engine.delivery.is_paused)
             await asyncio.sleep(0.2)  # time to fill up, if it did not wait
             assert 4 << 20 < run_.messages.unread_bytes < 5 << 20
             assert results(await read(stream)) == ["Done."]
@@ -1205,7 +1205,7 @@ def test_unread_bytes_can_be_bounded_further() -> None:
             stream = ask(cli, sdk=SdkOptions(max_unread_bytes=100_000))
             first = await anext(stream)
             run_ = run_of(stream)
-            await until(lambda: run_.engine.delivery.is_paused)
+            await until(lambda: run_.actor.engine.delivery.is_paused)
             assert run_.messages.unread_bytes < 300_000
             assert len([first, *await read(stream)]) == 101
 
@@ -1290,7 +1290,7 @@ def test_a_slow_reader_is_not_a_silent_cli() -> None:
             stream = ask(cli, sdk=sdk)
             await anext(stream)
             run_ = run_of(stream)
-            await until(lambda: run_.engine.delivery.is_paused)
+            await until(lambda: run_.actor.engine.delivery.is_paused)
             await asyncio.sleep(0.5)  # longer than silence may last
             assert results(await read(stream)) == ["Done."]
 
@@ -1478,5 +1478,5 @@ def test_a_query_keeps_the_same_number_of_warnings_with_and_without_callbacks(
 
 
 def actor_of(stream: QueryStream) -> Actor:
-    running = stream._run
-    return running if isinstance(running, QueryActor) else cast("Any", running)._actor
+    running: Any = stream._run
+    return cast("Actor", running.actor if isinstance(running, OneWayRun) else running._actor)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from bridle._engine.delivery.unread import DeliveryConfig
 from bridle._engine.incoming.dispatch import IncomingConfig
-from bridle._engine.wire.framing import MAX_LINE
+from bridle._engine.wire.framing import MAX_LINE, LineFramer
 from bridle.options import Limits
 
 
@@ -37,3 +37,12 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     has_store: bool = False
     #: True if the outcome of a turn waits for the background work that the turn started.
     awaits_follow_ups: bool = False
+    #: True for a query: prompts do not wait for the handshake, requests of the CLI get no answers,
+    #: and the messages belong to no turn.
+    is_one_way: bool = False
+
+    def framer(self) -> LineFramer:
+        """Return a new framer. That of a query reports a line as soon as it is over the limit."""
+        if self.is_one_way:
+            return LineFramer(self.max_line + 1, warn_at=self.max_line)
+        return LineFramer(self.max_line)

@@ -19,7 +19,7 @@ from bridle._engine.closing import Closing
 from bridle._engine.config import EngineConfig
 from bridle._engine.deadlines import Deadlines
 from bridle._engine.delivery.unread import Delivery
-from bridle._engine.handshake import Handshake, early_exit
+from bridle._engine.handshake import Handshake
 from bridle._engine.incoming.dispatch import Incoming
 from bridle._engine.incoming.hook_run import HookVerdict, needs_interrupt
 from bridle._engine.incoming.mcp.requests_to_servers import EARLY
@@ -27,25 +27,26 @@ from bridle._engine.incoming.open_requests import CALL
 from bridle._engine.incoming.permission_hooks import HOOK_CALL
 from bridle._engine.incoming.waiting_call import Approvals
 from bridle._engine.message_events import EVENT_MAKERS, MessageEvents
+from bridle._engine.one_way import QueryClosing, QueryLines
 from bridle._engine.outgoing import requests as out
 from bridle._engine.session_state import SessionState
-from bridle._engine.shutdown import OUTPUT, PIPE, STEP, Shutdown, last_event
-from bridle._engine.state import TERMINAL, UNCONFIRMED, Cause, Lifecycle
+from bridle._engine.shutdown import OUTPUT, PIPE, STEP, Shutdown
+from bridle._engine.state import TERMINAL, Cause, Lifecycle
 from bridle._engine.turns import limits
 from bridle._engine.turns.book import TurnBook
-from bridle._engine.turns.classify import ProcessEnd
 from bridle._engine.turns.cost import USAGE_TIMEOUT
 from bridle._engine.turns.follow_ups import HeldOutcomes
+from bridle._engine.turns.query_answers import Answers
 from bridle._engine.turns.subagents import AgentBook
 from bridle._engine.turns.turn_records import Turns, Used
 from bridle._engine.unreadable import Greeting, Unreadable
 from bridle._engine.wire.codec import decode_line
-from bridle._engine.wire.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
+from bridle._engine.wire.framing import Item, LongLine, OversizedLine, PartialLine
 from bridle._records.raw_line import line_size
 from bridle.approvals import PendingApproval
 from bridle.content import Content
 from bridle.errors import ProcessInfo, SessionStopped, TransportError
-from bridle.events import SessionFailed, WarningKind
+from bridle.events import WarningKind
 from bridle.options import Limits
 
 _INIT_SENT = Lifecycle.INIT_SENT  # bound to a local name because enum attribute access is slow
@@ -72,7 +73,7 @@ class Engine:
         self.init_timeout = config.init_timeout  #: seconds that the CLI has for the handshake
         self._outbox = act.Outbox()
         self._emit = emit = self._outbox.emit
-        self._framer = LineFramer(config.max_line)
+        self._framer = config.framer()
         agents = AgentBook()
         self.delivery = Delivery(config.delivery, emit, agents)  #: the inputs of readers
         self.deadlines = deadlines = Deadlines()  #: read by the shell, for its timer
@@ -80,7 +81,9 @@ class Engine:
         self._approvals = Approvals(config.incoming.approval, config.incoming.gate, state)
         has_limits = config.limits != Limits() or config.awaits_follow_ups
         turns = Turns(has_limits=has_limits)
-        self._turns = book = TurnBook(
+        query = (config.limits, deadlines, self._outbox, agents, self._approvals, state)
+        answers = Answers(*query) if config.is_one_way else None
+        self._turns = book = answers or TurnBook(
             self._outbox, agents, self._approvals, turns, wants_output=config.wants_output
         )
         self.usage, self.live_tasks = book.usage, book.live_tasks
@@ -94,28 +97,29 @@ class Engine:
             timeout=config.control_timeout,
             is_verbatim=config.verbatim_prompts,
             has_gates=config.incoming.has_gates,
+            is_one_way=config.is_one_way,
         )
         self._shutdown = shutdown = Shutdown(deadlines, emit)
         self._incoming = Incoming(config.incoming, self._approvals, deadlines, emit, shutdown, book)
         self.servers = self._incoming.mcp  #: the input that changes in-process MCP servers
-        self.handshake = Handshake(emit, config.initialize, state)
-        self._closing = Closing(
+        self.handshake = Handshake(emit, config.initialize, state, is_one_way=config.is_one_way)
+        ending, lines = (QueryClosing, QueryLines) if answers else (Closing, Unreadable)
+        self._closing = ending(
             state, emit, self._ask, shutdown, self.handshake, book, self._outgoing, self._incoming
         )
-        self._unreadable = Unreadable(
+        self._unreadable = lines(
             config.max_line, emit, book, self._incoming, self._outgoing, self._closing
         )
         self._session_id = config.session_id
         #: Outcomes that wait for background work. None if outcomes do not include that work.
         self.held = HeldOutcomes(turns) if config.awaits_follow_ups else None
-        if has_limits:
+        self._closing.budget = answers
+        if has_limits and answers is None:
             timeout = min(config.control_timeout, USAGE_TIMEOUT)
             self._closing.budget = limits.TurnBudget(
                 config.limits, deadlines, self._outbox, book, self.held, self._ask, state, timeout
             )
         self._message_events = MessageEvents(config.tools)
-        # The errors of the last result, in case the CLI exits without text on stderr.
-        self._last_errors: tuple[str, ...] = ()
 
     # -- state for the shell -----------------------------------------------------------------------
 
@@ -216,7 +220,11 @@ class Engine:
             case limits.Withdraw(uuid):
                 self._ask(out.CANCEL_PROMPT, {"message_uuid": uuid}, now)
             case limits.GiveUp(what):
-                self._lose_contact(what, now)
+                self._closing.lose_contact(what, now)
+            case limits.Fail(error):
+                self._closing.break_off(error, now)
+            case limits.Begun():
+                self._outgoing.stop_waiting()
 
     # -- inputs: the process -----------------------------------------------------------------------
 
@@ -333,6 +341,7 @@ class Engine:
         ``content`` may be the whole line, encoded with that uuid. ``used`` is what earlier prompts
         of the same answer have used of the limits.
         """
+        self._closing.prompt_comes(now)
         refusal, is_used = self.refusal(out.SEND_USER_MESSAGE), uuid in self._turns.turns
         prompt = self._outgoing.send(key, uuid, content, now, refusal, is_used=is_used)
         if prompt is not None:
@@ -405,7 +414,7 @@ class Engine:
 
     def _read(self, items: Sequence[Item], now: float) -> None:
         """Handle the lines of one read. Most reads hold only messages, delivered at once."""
-        handlers = self._HANDLERS
+        handlers, unreadable = self._HANDLERS, self._unreadable
         if len(items) == 1 and type(items[0]) is bytes:
             frames: list[Any] = [self.delivery.agents.decode(items[0])]
         elif not items:
@@ -414,10 +423,14 @@ class Engine:
             frames, kinds = self.delivery.agents.decode_all(items)
             if handlers.keys().isdisjoint(kinds):
                 size = sum(map(len, cast("Sequence[bytes]", items)))
+                unreadable.in_a_row = 0
                 self._turns.deliver_all(frames, kinds, size)
                 return
         for index, frame in enumerate(frames):
-            handle = handlers.get(type(frame))  # pyright: ignore[reportUnknownArgumentType]
+            kind: type = type(frame)  # pyright: ignore[reportUnknownVariableType]
+            if kind is not msg.MalformedLine:
+                unreadable.in_a_row = 0
+            handle = handlers.get(kind)
             if handle is None:
                 self._turns.deliver(frame)
                 continue
@@ -439,6 +452,9 @@ class Engine:
             self._turns.deliver(message)
 
     def _on_request(self, frame: controls.ControlRequest, now: float) -> None:
+        if self._config.is_one_way:
+            self._incoming.ignore(frame)
+            return
         if self.state.lifecycle is _INIT_SENT and type(frame.body) in _CONFIRMING:
             self._confirm(now)
         self._apply(self._incoming.handle(frame, self._session_id, now), now)
@@ -483,7 +499,7 @@ class Engine:
 
     def _on_result(self, message: msg.ResultMessage, now: float) -> None:
         self._turns.result(message, now)
-        self._last_errors = message.errors
+        self._closing.last_errors = message.errors
         self._closing.turn_ended(now)
 
     def _on_lifecycle(self, message: msg.CommandLifecycle, now: float) -> None:
@@ -534,7 +550,8 @@ class Engine:
         self._end_input_if_due(now)
 
     def _end_input_if_due(self, now: float) -> None:
-        if self._shutdown.input_end_is_due and self.state.lifecycle is Lifecycle.RUNNING:
+        is_ready = self._config.is_one_way or self.state.lifecycle is Lifecycle.RUNNING
+        if self._shutdown.input_end_is_due and is_ready:
             self._incoming.refuse_all(now)
             self._shutdown.close_input()
 
@@ -603,39 +620,22 @@ class Engine:
         elif self.is_closing:
             self._shutdown.shut_down(now)
         else:
-            self._lose_contact("it closed its output but did not exit", now)
+            self._closing.lose_contact("it closed its output but did not exit", now)
 
     def _on_pipe_overdue(self, reason: str, now: float) -> None:
         if self.is_closing:
             self._shutdown.shut_down(now)
         elif not self._shutdown.exited:
-            self._lose_contact(f"its input broke ({reason}) but it did not exit", now)
-
-    def _lose_contact(self, what: str, now: float) -> None:
-        if self.state.lifecycle is Lifecycle.RUNNING:
-            self._closing.fail(Cause.BROKEN, TransportError("session", None, what), now)
-        elif self.state.lifecycle in UNCONFIRMED:
-            self._closing.fail(Cause.PROCESS_ENDED, errors.CliExitedDuringInit(what), now)
+            self._closing.lose_contact(f"its input broke ({reason}) but it did not exit", now)
 
     def _gone(self, now: float) -> None:
         """Finish, because the process has exited and all its output was read."""
-        self._conclude(now)
+        if self._config.is_one_way and self.state.lifecycle not in TERMINAL:
+            # Another process may hold the output open, so that its end was not seen.
+            self._read(self._framer.finish(), now)
+        self._closing.conclude(now)
         self.deadlines.clear_all()
         self._emit(act.Finished())
-
-    def _conclude(self, now: float) -> None:
-        """Decide how the session ended."""
-        if self.state.lifecycle in UNCONFIRMED:
-            error = early_exit(self.process, self._last_errors)
-            self._closing.fail(Cause.PROCESS_ENDED, error, now)
-        elif self.state.lifecycle is Lifecycle.RUNNING:
-            self.state.move(Cause.PROCESS_ENDED)
-            last = last_event(self.process, asked_for=self.is_closing)
-            self.state.failure = last.reason if isinstance(last, SessionFailed) else ""
-            self._closing.settle(ProcessEnd(process=self.process, by_us=self.is_closing), now)
-            self._emit(act.Publish(last))
-        elif self._shutdown.is_stopped:
-            self._emit(act.Publish(last_event(self.process, asked_for=True)))
 
     def _warn(self, kind: WarningKind, detail: str) -> None:
         self._emit(act.Warn(kind, detail))

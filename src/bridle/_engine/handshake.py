@@ -35,7 +35,12 @@ class Handshake:
     """
 
     def __init__(
-        self, emit: Callable[[Action], None], fields: Mapping[str, object], state: SessionState
+        self,
+        emit: Callable[[Action], None],
+        fields: Mapping[str, object],
+        state: SessionState,
+        *,
+        is_one_way: bool = False,
     ) -> None:
         try:
             encode_request("", INITIALIZE, fields)
@@ -49,8 +54,8 @@ class Handshake:
         #: True while the CLI's version is being checked. The session runs only after that.
         self.awaits_version = False
         self._is_confirmed = False
-        #: True if the session sends control requests, for which the capabilities matter.
-        self.wants_capabilities = True
+        # The capabilities matter only to a session, which sends control requests.
+        self._wants_capabilities = not is_one_way
         #: True once the session has been running.
         self.is_done = False
         #: The payload of the CLI's response. None before it, or if it was empty.
@@ -85,7 +90,7 @@ class Handshake:
         self.server_info = info
         named = (info or {}).get("claude_code_version")
         self._state.sent_version = named if isinstance(named, str) else None
-        if self.wants_capabilities and not self.capabilities:
+        if self._wants_capabilities and not self.capabilities:
             self._emit(Warn(WarningKind.MISSING_CAPABILITIES, "initialize named none"))
         if self._has_servers and (info or {}).get("mcp_servers_applied") is not True:
             return InitializationError(

@@ -49,6 +49,8 @@ class Unreadable:
         self._incoming = incoming
         self._requests = requests
         self._closing = closing
+        #: Lines in a row that are not frames. The engine sets it to 0 after each frame.
+        self.in_a_row = 0
 
     def report_malformed(self, frame: MalformedLine, now: float) -> Greeting | None:
         """Warn of a line that is not a frame, and settle what waited for it.

@@ -28,7 +28,7 @@ from bridle._process.launch.plan import Launch
 from bridle._records.fields import is_mapping
 from bridle._records.raw_line import JsonObject
 from bridle.content import ToolResultBlock, ToolUseBlock
-from bridle.events import SessionEvent
+from bridle.events import ApiRetry, RateLimited, SdkWarning, SessionEvent
 from bridle.messages import AssistantMessage, InitMessage, Message, ResultMessage, UserMessage
 from bridle.outcomes import Outcome
 from bridle.telemetry import (
@@ -400,8 +400,9 @@ class QueryObserver(SessionObserver):
         return self._context.run(self._teller.environment)
 
     def happened(self, event: SessionEvent) -> None:
-        """Observe an event of the query."""
-        self._tell(Happened(**self._now(), event=event, parent=self._began.id))
+        """Observe an event of the query, other than its begin and its end."""
+        if isinstance(event, (ApiRetry, RateLimited, SdkWarning)):
+            self._tell(Happened(**self._now(), event=event, parent=self._began.id))
 
     def delivered(self, messages: Sequence[Message], turns: Sequence[str]) -> None:
         """Observe messages; a query has no turns."""

@@ -58,8 +58,6 @@ log = logging.getLogger("bridle.session")
 
 _TOOL = act.CallKind.TOOL  # Bound to a local name because enum attribute access is slow.
 
-_PUBLISHED = frozenset({"warning", "error"})
-
 _UNKILLABLE = 5.0
 """Seconds after SIGKILL after which the session no longer waits for the process to exit."""
 
@@ -95,8 +93,6 @@ class Actor:
         #: What the session does beside the conversation.
         self.parts = parts
         self._transport: Transport | None = None
-        # What the transport raised when it was created, if that is not a StartError.
-        self._start_error: BaseException | None = None
         # Actions of the engine that have not been performed yet.
         self._to_do: deque[act.Action | Failure] = deque()
         self._is_doing = False
@@ -176,8 +172,7 @@ class Actor:
     ) -> asyncio.Future[None]:
         """Report warnings about the options and start the process.
 
-        Returns:
-            A future that is done when the session is ready, and has the exception if it failed.
+        The future is done when the session is ready, and has the exception if it failed.
         """
         key: asyncio.Future[None] = self._loop.create_future()
         for warning in warnings:
@@ -194,10 +189,8 @@ class Actor:
             self._do(self._engine.spawn_failed(key, error, self._loop.time()))
         except BaseException as error:
             # The error is not about the CLI, but the engine must know that there is no process.
-            self._start_error = error
-            self._do(
-                self._engine.spawn_failed(key, SpawnError(describe_error(error)), self._loop.time())
-            )
+            failed = SpawnError(describe_error(error))
+            self._do(self._engine.spawn_failed(key, failed, self._loop.time()))
             key.exception()
             raise
         else:
@@ -289,6 +282,12 @@ class Actor:
                     raise ControlTimeout(SEND_USER_MESSAGE, None, timeout) from None
                 raise
         return state
+
+    def post(self, uuid: str, line: bytes) -> bool:
+        """Send a prompt of a query. Return False if the CLI takes no more prompts."""
+        key: asyncio.Future[str] = self._loop.create_future()
+        self._do(self._engine.send(key, uuid, line, self._loop.time()))
+        return key.exception() is None
 
     def resume(self, uuid: str, *, deps: Any) -> TurnState:
         """Return the state of a turn that the CLI continues when it starts. Call it before that."""
@@ -563,7 +562,7 @@ class Actor:
         may_tell = warning.kind not in LISTENER_FAILED
         if self._warning is not None and may_tell and warning.level != "debug":
             self._warning.tell(warning)
-        if warning.level in _PUBLISHED:
+        if warning.level in {"warning", "error"}:
             self.subscriptions.put_event(warning)
             if self._event is not None and may_tell:
                 self._event.tell(warning)

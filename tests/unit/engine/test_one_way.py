@@ -13,9 +13,11 @@ from tests.support import cli
 from bridle._engine import actions as act
 from bridle._engine.config import EngineConfig
 from bridle._engine.delivery.unread import DeliveryConfig
-from bridle._engine.one_way import EXIT_GRACE, MAX_MALFORMED, UNSURE_EXIT_GRACE, OneWayEngine
+from bridle._engine.engine import Engine
+from bridle._engine.one_way import MAX_MALFORMED
 from bridle._engine.shutdown import OUTPUT_GRACE
 from bridle._engine.state import TERMINAL
+from bridle._engine.turns.query_answers import EXIT_GRACE, UNSURE_EXIT_GRACE
 from bridle.errors import (
     ApprovalPending,
     BufferOverflow,
@@ -59,10 +61,13 @@ class Query:
             limits=Limits(**limits),
             init_timeout=60.0,
             delivery=DeliveryConfig(max_unread=_MAX_UNREAD, pauses_reading=True),
+            is_one_way=True,
         )
-        self.engine = OneWayEngine(config)
+        self.engine = Engine(config)
+        self._prompts = 0
         self._reader = self.engine.delivery.subscribe(messages=True).reader
         self.written: list[bytes] = []
+        self.has_result = False
         self._tell(self.engine.start("start", 0.0))
 
     def _tell(self, actions: list[act.Action]) -> list[Told]:
@@ -70,6 +75,7 @@ class Query:
         for action in actions:
             if isinstance(action, act.Deliver):
                 told += action.messages
+                self.has_result |= any(type(one) is ResultMessage for one in action.messages)
             elif isinstance(action, act.Warn) and action.kind is not WarningKind.UNKNOWN_MESSAGE:
                 told.append(SdkWarning(action.kind, action.detail))
             elif isinstance(action, act.Publish) and isinstance(action.event, ApiRetry):
@@ -77,6 +83,11 @@ class Query:
             elif isinstance(action, act.Write):
                 self.written.append(action.data)
         return told
+
+    def prompt(self, line: bytes, now: float) -> list[Told]:
+        """Send a prompt as an encoded line."""
+        self._prompts += 1
+        return self._tell(self.engine.send(self._prompts, str(self._prompts), line, now))
 
     def pause(self, now: float) -> None:
         """Write more than the reader may have unread."""
@@ -92,7 +103,7 @@ class Query:
     def phase(self) -> Phase:
         if self.engine.lifecycle in TERMINAL:
             return Phase.OVER
-        return Phase.RESULT_RECEIVED if self.engine._has_result else Phase.STREAMING
+        return Phase.RESULT_RECEIVED if self.has_result else Phase.STREAMING
 
     @property
     def error(self) -> BaseException | None:
@@ -502,7 +513,7 @@ def test_the_first_line_is_initialize() -> None:
 
 def test_options_that_json_cannot_carry_are_refused() -> None:
     with pytest.raises(OptionsError):
-        OneWayEngine(EngineConfig(initialize={"x": object()}))
+        Engine(EngineConfig(initialize={"x": object()}, is_one_way=True))
 
 
 def test_a_refused_handshake_ends_the_stream() -> None:

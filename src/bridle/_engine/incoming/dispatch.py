@@ -33,6 +33,7 @@ from bridle._engine.incoming.waiting_call import Approval, Approvals, Gate
 from bridle._engine.shutdown import Shutdown
 from bridle._engine.wire.oversized import LineIdentity
 from bridle._records.callables import Callback
+from bridle._records.raw_line import tag_of
 from bridle.approvals._rules import ApprovalRule
 from bridle.controls import (
     CanUseToolRequest,
@@ -165,6 +166,12 @@ class Incoming:
                 text = f"cannot be read ({type(error).__name__}: {error})"
                 self._reject_unread(request_id, getattr(body, "callback_id", None), text)
         return None
+
+    def ignore(self, frame: ControlRequest) -> None:
+        """Warn about a request to a query, which registers nothing that the CLI could request."""
+        body = frame.request
+        kind = body.subtype if isinstance(body, UnknownControlRequest) else tag_of(body)
+        self.table.warn(WarningKind.UNANSWERED_REQUEST, f"{kind}: a query answers nothing")
 
     def reject_unread(self, line: LineIdentity, what: str) -> None:
         """Answer a request of which only the ids could be read."""

@@ -135,6 +135,7 @@ class Outgoing:
     Before the session runs, operations are queued. ``timeout`` is the default in seconds. It also
     limits how long a prompt waits for a session that is never started. ``is_verbatim`` keeps the
     CLI from interpreting prompts. ``has_gates``: the session has hooks or permission callbacks.
+    ``is_one_way``: prompts do not wait for the handshake.
     """
 
     def __init__(
@@ -146,8 +147,10 @@ class Outgoing:
         timeout: float,
         is_verbatim: bool = False,
         has_gates: bool = False,
+        is_one_way: bool = False,
     ) -> None:
         self._has_gates = has_gates
+        self._is_one_way = is_one_way
         self._is_verbatim = is_verbatim
         self._deadlines = deadlines
         self._emit = emit
@@ -217,7 +220,7 @@ class Outgoing:
         prompt = QueuedPrompt(key, uuid, line)
         if error is not None:
             self.reject(key, error)
-        elif self._state.lifecycle is Lifecycle.RUNNING:
+        elif self._is_one_way or self._state.lifecycle is Lifecycle.RUNNING:
             return prompt
         else:
             self.enqueue(prompt, now)

@@ -26,6 +26,7 @@ from bridle._engine.turns.subagents import keep
 from bridle._engine.turns.turn_records import Standing, Turn
 from bridle._engine.versions import USAGE_SINCE, is_since
 from bridle.content import ToolResultBlock, ToolUseBlock
+from bridle.errors import BridleError
 from bridle.options import Limits
 from bridle.outcomes import OutcomeReason
 
@@ -56,7 +57,7 @@ class Withdraw(Struct, frozen=True):
 
 
 class GiveUp(Struct, frozen=True):
-    """End the session, because a turn did not end after its interrupt, or a query for its limit.
+    """End the session, because its CLI does not do what it has to.
 
     ``what`` says why.
     """
@@ -64,7 +65,17 @@ class GiveUp(Struct, frozen=True):
     what: str
 
 
-Verdict: TypeAlias = Interrupt | Withdraw | GiveUp
+class Fail(Struct, frozen=True):
+    """End the query with this error, because an answer has reached a limit."""
+
+    error: BridleError
+
+
+class Begun(Struct, frozen=True):
+    """Stop waiting for the handshake of a query, because its messages have begun."""
+
+
+Verdict: TypeAlias = Interrupt | Withdraw | GiveUp | Fail | Begun
 """What the engine has to do because of a limit."""
 
 Verdicts: TypeAlias = Iterator[Verdict]

@@ -11,8 +11,8 @@ from uuid import uuid4
 
 from bridle._engine.config import EngineConfig
 from bridle._engine.delivery.unread import DeliveryConfig
-from bridle._engine.one_way import OneWayEngine
-from bridle._engine.outgoing.prompts import close_verbatim, encode_prompt, prompts_at_hand
+from bridle._engine.engine import Engine
+from bridle._engine.outgoing.prompts import encode_prompt, prompts_at_hand, uuid_of
 from bridle._engine.state import TERMINAL
 from bridle._observe.known_secrets import KnownSecrets
 from bridle._observe.listeners import Listeners
@@ -25,7 +25,7 @@ from bridle._session.actor import Actor
 from bridle._session.connection.spawning import Spawner
 from bridle._session.deps import with_prompts
 from bridle._session.iterated_prompts import draw
-from bridle._session.one_way.query_actor import Lines, QueryActor
+from bridle._session.one_way.one_way_run import Lines, OneWayRun
 from bridle._session.parts.lock_part import LockPart
 from bridle._session.preflight import (
     option_warnings,
@@ -280,28 +280,30 @@ class _Plan:
             max_line=sdk.max_buffer_size,
             limits=sdk.limits,
             tools=tuple(wanted_tools(cli)),
+            verbatim_prompts=cli.verbatim_prompts,
+            is_one_way=True,
         )
-        self._engine = OneWayEngine(config)
+        self._engine = Engine(config)
         self._lock = StartLock()
 
-    async def start(self) -> QueryActor:
+    async def start(self) -> OneWayRun:
         """Start the CLI on the running event loop."""
         sdk, cli = self._sdk, self._cli
         try:
             if sdk.runner is None and (cli.resume_session_id is not None or cli.continue_session):
                 wait = sdk.wait or 0.0
                 refuse_waiting(await waiting_in_files(self._launch, cli, self._lock, wait=wait))
-            actor = QueryActor(
+            run = OneWayRun(
                 self._engine,
                 QueryObserver(sdk.telemetry, clock=running_loop().time, model=cli.model),
                 listeners=Listeners(on_stderr=sdk.on_stderr, on_warning=sdk.on_warning),
                 redact=self._secrets.redact,
                 parts=[LockPart(follows=not cli.no_session_persistence)],
             )
-            await actor.begin(self._spawn, self._input(actor), *self._warnings)
+            await run.begin(self._spawn, self._input(run.actor), *self._warnings)
         finally:
             self._lock.release()
-        return actor
+        return run
 
     def _spawn(self, actor: Actor) -> Transport:
         strict = not self._sdk.permissive_version_check
@@ -326,16 +328,12 @@ class _Plan:
             return
         if self._lines is not None:
             for line in self._lines:
-                yield self._close(line)
+                yield line
             return
         async with contextlib.aclosing(draw(self._source)) as prompts:
             async for prompt in prompts:
-                yield self._close(self._encode(prompt))
+                yield self._encode(prompt)
 
-    def _encode(self, prompt: object) -> bytes:
-        return encode_prompt(prompt, str(uuid4()), is_verbatim=self._cli.verbatim_prompts)
-
-    def _close(self, line: bytes) -> bytes:
-        if not self._cli.verbatim_prompts:
-            return line
-        return close_verbatim(line, self._engine.process.cli_version)
+    def _encode(self, prompt: object) -> tuple[str, bytes]:
+        uuid = uuid_of(prompt) or str(uuid4())
+        return uuid, encode_prompt(prompt, uuid, is_verbatim=self._cli.verbatim_prompts)

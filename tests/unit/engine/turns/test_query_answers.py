@@ -1,4 +1,4 @@
-"""The limits of a query, and those of a turn together with its background work."""
+"""The answers of a query, and the limits of a turn together with its background work."""
 
 from __future__ import annotations
 
@@ -8,15 +8,25 @@ from typing import Any, cast
 import pytest
 from tests.support import cli
 
-from bridle._engine.actions import Action, Deliver, TurnEnded, Write
+from bridle._engine.actions import (
+    Action,
+    Deliver,
+    EndInput,
+    Outbox,
+    PauseReading,
+    ResumeReading,
+    TurnEnded,
+    Write,
+)
 from bridle._engine.config import EngineConfig
 from bridle._engine.deadlines import Deadlines
 from bridle._engine.engine import Engine
-from bridle._engine.query_limits import StreamBudget
+from bridle._engine.session_state import SessionState
 from bridle._engine.turns.classify import LimitHit, ProcessEnd
-from bridle._engine.turns.follow_ups import FollowUps
-from bridle._engine.turns.limits import GiveUp
-from bridle.errors import ProcessInfo
+from bridle._engine.turns.limits import Fail
+from bridle._engine.turns.query_answers import Answers
+from bridle.errors import OutcomeError, ProcessInfo
+from bridle.messages import ResultMessage
 from bridle.options import Limits
 from bridle.outcomes import Outcome, OutcomeReason
 
@@ -42,29 +52,51 @@ class Answer:
 
     def __init__(self, **limits: Any) -> None:
         self.deadlines = Deadlines()
-        self.budget = StreamBudget(Limits(**limits), self.deadlines, FollowUps())
-        self.budget.prompt(0.0)
+        self.failures: list[Fail] = []
+        self.state = SessionState()
+        self.answers = Answers(Limits(**limits), self.deadlines, Outbox(), state=self.state)
+        self.prompt(0.0)
 
     def hear(self, now: float, *lines: bytes) -> LimitHit | None:
         """Deliver these lines; return the limit that was reached."""
         messages = cli.decoded(b"".join(lines))
-        verdicts = list(self.budget.check([Deliver(messages, (), 0)], now, is_waiting=False))
-        assert [type(one) for one in verdicts] == [GiveUp] * (self.budget.hit is not None)
-        return self.budget.hit
+        for message in messages:
+            if isinstance(message, ResultMessage):
+                self.answers.result(message, now)
+            else:
+                self.answers.deliver(message)
+        self.note(Deliver(messages, (), 0), now)
+        return self.answers.hit
+
+    def note(self, action: Action, now: float) -> None:
+        """Observe an action of the engine."""
+        verdicts = self.answers.check([action], now, is_waiting=False)
+        self.failures += [one for one in verdicts if isinstance(one, Fail)]
+        assert [type(one) for one in self.failures[-1:]] == [Fail] * (self.answers.hit is not None)
+
+    def prompt(self, now: float) -> None:
+        """Send another prompt."""
+        self.answers.start("", now)
+
+    def outcome(self) -> Outcome[Any]:
+        """Return the outcome in the error of the first limit that was reached."""
+        error = self.failures[0].error
+        assert isinstance(error, OutcomeError)
+        return error.outcome
 
     def wait(self, now: float) -> LimitHit | None:
         """Let time pass; return the limit that was reached."""
         for token in self.deadlines.pop_expired(now):
             kind, subject = cast("tuple[str, str]", token)
-            verdicts = self.budget.overdue(kind, subject, now)
+            verdicts = self.answers.overdue(kind, subject, now)
             assert verdicts is not None
-            assert [type(one) for one in verdicts] == [GiveUp] * (self.budget.hit is not None)
-        return self.budget.hit
+            self.failures += cast("list[Fail]", list(verdicts))
+        return self.answers.hit
 
     @property
     def is_open(self) -> bool:
         """True while an answer is under way."""
-        return self.budget._is_open
+        return self.answers._is_open
 
     def due(self) -> float | None:
         """When time is up, if nothing happens."""
@@ -119,19 +151,19 @@ def test_no_timeout_applies_while_background_work_runs() -> None:
 def test_no_timeout_applies_while_the_reader_pauses() -> None:
     answer = Answer(idle=5.0)
     answer.hear(1.0, cli.init())
-    answer.budget.pause(2.0)
+    answer.note(PauseReading(), 2.0)
     assert answer.due() is None
-    answer.budget.resume(50.0)
+    answer.note(ResumeReading(), 50.0)
     assert answer.due() == 55.0
 
 
 def test_no_timeout_applies_to_the_first_message_of_an_answer() -> None:
     answer = Answer(first_event=5.0)
     answer.hear(1.0, cli.init(), cli.result())
-    answer.budget.pause(2.0)
-    answer.budget.prompt(3.0)
+    answer.note(PauseReading(), 2.0)
+    answer.prompt(3.0)
     assert answer.due() is None
-    answer.budget.resume(50.0)
+    answer.note(ResumeReading(), 50.0)
     assert answer.due() == 55.0
 
 
@@ -155,7 +187,7 @@ def test_background_work_is_part_of_the_total() -> None:
 def test_the_total_is_that_of_all_answers() -> None:
     answer = Answer(total=60.0)
     answer.hear(1.0, cli.init(), cli.result())
-    answer.budget.prompt(50.0)
+    answer.prompt(50.0)
     assert answer.due() == 60.0
     assert answer.wait(60.0) == LimitHit("total", 60.0)
 
@@ -164,14 +196,14 @@ def test_no_timeout_applies_while_the_next_prompt_is_awaited() -> None:
     answer = Answer(first_event=5.0, idle=7.0)
     answer.hear(1.0, cli.init(), cli.result())
     assert answer.due() is None
-    answer.budget.prompt(100.0)
+    answer.prompt(100.0)
     assert answer.due() == 105.0
 
 
 def test_a_prompt_that_waits_begins_no_answer_but_its_turn_does() -> None:
     """It may have become part of the turn before: then nothing more comes."""
     answer = Answer(idle=60.0)
-    answer.budget.prompt(10.0)
+    answer.prompt(10.0)
     answer.hear(20.0, cli.init(), cli.result())
     assert answer.due() is None
     answer.hear(30.0, cli.init())
@@ -180,7 +212,7 @@ def test_a_prompt_that_waits_begins_no_answer_but_its_turn_does() -> None:
 
 def test_a_prompt_that_no_result_names_is_still_awaited() -> None:
     answer = Answer(first_event=5.0, idle=60.0)
-    answer.budget.prompt(10.0)
+    answer.prompt(10.0)
     answer.hear(20.0, cli.init("a"), cli.result("a"))
     assert (answer.due(), answer.is_open) == (25.0, True)
     answer.hear(21.0, cli.init("b"), cli.result("b"))
@@ -189,7 +221,7 @@ def test_a_prompt_that_no_result_names_is_still_awaited() -> None:
 
 def test_two_that_are_named_in_one_result_are_answered() -> None:
     answer = Answer(first_event=5.0, idle=60.0)
-    answer.budget.prompt(10.0)
+    answer.prompt(10.0)
     answer.hear(20.0, cli.init("a"), cli.result("a", "b"))
     assert (answer.due(), answer.is_open) == (None, False)
 
@@ -197,7 +229,7 @@ def test_two_that_are_named_in_one_result_are_answered() -> None:
 def test_the_result_of_background_work_answers_no_prompt() -> None:
     answer = Answer(first_event=5.0)
     answer.hear(1.0, cli.init("a"), TASK, cli.result("a"))
-    answer.budget.prompt(2.0)
+    answer.prompt(2.0)
     answer.hear(3.0, TASK_DONE, cli.init(), cli.follow_up())
     assert (answer.due(), answer.is_open) == (8.0, True)
 
@@ -209,24 +241,24 @@ def test_once_the_input_has_ended_the_cli_has_to_end_in_time() -> None:
     answer = Answer(idle=5.0)
     answer.hear(1.0, cli.init(), cli.result(total_cost_usd=0.25))
     assert answer.due() is None
-    answer.budget.input_ended(10.0)
+    answer.note(EndInput(), 10.0)
     assert (answer.due(), answer.is_open) == (15.0, False)
     answer.hear(12.0, cli.assistant())
     assert answer.wait(17.0) == LimitHit("idle", 5.0)
-    outcome = answer.budget.outcome(ProcessInfo(), 17.0)
+    outcome = answer.outcome()
     assert (outcome.reason, outcome.cost_usd) == (OutcomeReason.LIMIT_IDLE, 0.25)
 
 
 def test_also_if_that_was_before_the_last_result() -> None:
     answer = Answer(idle=5.0)
-    answer.budget.input_ended(0.0)
+    answer.note(EndInput(), 0.0)
     answer.hear(1.0, cli.init(), model("m", USE), cli.result())
     assert (answer.due(), answer.is_open) == (6.0, False)
 
 
 def test_a_turn_that_comes_then_is_an_answer_of_its_own() -> None:
     answer = Answer(turns=1, usd=0.5)
-    answer.budget.input_ended(0.0)
+    answer.note(EndInput(), 0.0)
     assert answer.hear(1.0, cli.init(), model("1"), cli.result(total_cost_usd=0.4)) is None
     assert answer.hear(2.0, cli.init(), model("2"), cli.result(total_cost_usd=0.8)) is None
     assert answer.hear(3.0, cli.init(), model("3"), model("4")) == LimitHit("turns", 1)
@@ -234,23 +266,25 @@ def test_a_turn_that_comes_then_is_an_answer_of_its_own() -> None:
 
 def test_an_exit_without_a_prompt_is_limited_as_well() -> None:
     deadlines = Deadlines()
-    limits = Limits(first_event=5.0, idle=7.0)
-    follow_ups = FollowUps(echoes=False)
-    budget = StreamBudget(limits, deadlines, follow_ups)
-    budget.input_ended(1.0)
+    answers = Answers(Limits(first_event=5.0, idle=7.0), deadlines, Outbox())
+    list(answers.check([EndInput()], 1.0, is_waiting=False))
     assert deadlines.next == 6.0
-    budget.overdue("limit: first event", "answer", 6.0)
-    assert budget.outcome(ProcessInfo(), 6.0).duration == 0.0
+    verdicts = answers.overdue("limit: first event", "answer", 6.0)
+    assert verdicts is not None
+    verdict = next(verdicts)
+    assert isinstance(verdict, Fail)
+    assert isinstance(verdict.error, OutcomeError)
+    assert verdict.error.outcome.duration == 0.0
 
 
 def test_deadlines_of_others_are_left_to_them() -> None:
-    assert Answer(total=60.0).budget.overdue("request", "req_0", 1.0) is None
+    assert Answer(total=60.0).answers.overdue("request", "req_0", 1.0) is None
 
 
 def test_a_query_that_is_over_has_no_deadlines() -> None:
     answer = Answer(total=60.0, idle=5.0)
     answer.hear(1.0, cli.init())
-    answer.budget.end(ProcessEnd(), 1.0)
+    answer.answers.end(ProcessEnd(), 1.0)
     assert answer.due() is None
 
 
@@ -306,9 +340,9 @@ def test_the_first_limit_is_the_one() -> None:
 def test_the_outcome_tells_how_far_it_got() -> None:
     answer = Answer(total=60.0)
     answer.hear(1.0, cli.init(session_id="s"), model("m"))
+    answer.state.process = process = ProcessInfo(cli_path="/bin/claude")
     answer.wait(60.0)
-    process = ProcessInfo(cli_path="/bin/claude")
-    outcome = answer.budget.outcome(process, 60.0)
+    outcome = answer.outcome()
     assert (outcome.reason, outcome.session_id) == (OutcomeReason.LIMIT_TOTAL, "s")
     assert (outcome.duration, outcome.cost_usd, outcome.process) == (60.0, None, process)
     assert "60 s" in outcome.detail
@@ -316,8 +350,8 @@ def test_the_outcome_tells_how_far_it_got() -> None:
 
 def test_the_outcome_has_the_result_if_one_came() -> None:
     answer = Answer(usd=0.5)
-    answer.hear(2.0, cli.init(), cli.result(result="words", total_cost_usd=0.75))
-    outcome = answer.budget.outcome(ProcessInfo(), 3.0)
+    answer.hear(3.0, cli.init(), cli.result(result="words", total_cost_usd=0.75))
+    outcome = answer.outcome()
     assert (outcome.reason, outcome.cost_usd) == (OutcomeReason.LIMIT_USD, 0.75)
     assert (outcome.text, outcome.num_turns, outcome.duration) == ("words", 1, 3.0)
 

@@ -1,4 +1,4 @@
-"""Run a query: a session with one subscription that sends the prompts itself.
+"""Run a one-way query: an actor with one subscription, and the prompts that it sends.
 
 A separate task reads the prompts, because they come from an iterable of the application.
 """
@@ -8,24 +8,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
 from msgspec import structs
 
 from bridle._engine import actions as act
-from bridle._engine.one_way import OneWayEngine
+from bridle._engine.engine import Engine
 from bridle._observe.known_secrets import clean
 from bridle._observe.listeners import Listeners
 from bridle._observe.observer import QueryObserver
 from bridle._process.transport import Transport
 from bridle._runtime.stored_errors import to_raise
 from bridle._session.actor import Actor
-from bridle._session.parts.part import Part
+from bridle._session.parts.part import Part, Sees
 from bridle._session.parts.telemetry_part import TelemetryPart
 from bridle._session.readers.queues import Closed
 from bridle.errors import BridleError
-from bridle.events import ApiRetry, RateLimited, SdkWarning
+from bridle.events import SdkWarning
 from bridle.messages import Message
 
 log = logging.getLogger("bridle.query")
@@ -33,38 +32,56 @@ log = logging.getLogger("bridle.query")
 _FEEDER_GRACE = 1.0
 """Seconds that the iterable of prompts has to clean up after the query has ended."""
 
-Lines = AsyncGenerator[bytes, None]
+
+class _FeedingPart(Part):
+    """Ends the iterable of prompts when the query is over, whatever the reason."""
+
+    def __init__(self, run: OneWayRun) -> None:
+        self._run = run
+
+    def sees(self) -> Sees:
+        """See that the CLI is terminated."""
+        return {act.Terminate: lambda _: self._run.stop_feeding()}
+
+    async def close(self) -> None:
+        """Wait until the iterable has cleaned up."""
+        await self._run.end_feeding()
 
 
-class QueryActor(Actor):
-    """The process, engine, prompts and subscription of one query, on one event loop."""
+Lines = AsyncGenerator[tuple[str, bytes], None]
+"""The prompts as lines, each with its uuid."""
+
+
+class OneWayRun:
+    """The actor, prompts and subscription of one query, on one event loop."""
 
     def __init__(
         self,
-        engine: OneWayEngine,
+        engine: Engine,
         observer: QueryObserver,
         *,
         listeners: Listeners,
         redact: Callable[[str], str],
         parts: Sequence[Part] = (),
     ) -> None:
-        super().__init__(
-            engine,
-            observer,
-            listeners=listeners,
-            redact=redact,
-            closers=[self._end_feeding],
-            parts=[TelemetryPart(observer), *parts],
+        parts = [TelemetryPart(observer), *parts, _FeedingPart(self)]
+        self.actor = actor = Actor(
+            engine, observer, listeners=listeners, redact=redact, parts=parts
         )
-        self._one_way = engine
         observer.error = lambda: self.error
+        #: Done when no process of the query is left.
+        self.gone = actor.gone
+        #: Stops the query because its stream was dropped. Any thread may call it.
+        self.abandon = actor.abandon
+        self._redact = redact
         #: The subscription with the messages that are unread.
-        self.messages = self.subscriptions.messages()
+        self.messages = actor.subscriptions.messages()
+        self.warnings: Iterable[SdkWarning] = actor.outlet.keep()
+        self._transport: Transport | None = None
         self._feeding: asyncio.Task[None] | None = None
         self._wants_prompts = True
-        # The exception of the iterable of prompts.
-        self._input_error: BaseException | None = None
-        self.warnings = self.outlet.keep()
+        # The exception of the runner, or of the iterable of prompts.
+        self._error: BaseException | None = None
 
     async def begin(
         self, spawn: Callable[[Actor], Transport], lines: Lines, *warnings: SdkWarning
@@ -74,19 +91,33 @@ class QueryActor(Actor):
         Raises:
             StartError: the process could not be started. No task is left.
         """
+
+        def spawn_noted(actor: Actor) -> Transport:
+            try:
+                self._transport = spawn(actor)
+            except BaseException as error:
+                self._error = error
+                raise
+            return self._transport
+
         try:
-            key = self.launch(spawn, *warnings)
+            key = self.actor.launch(spawn_noted, *warnings)
             key.add_done_callback(lambda done: done.cancelled() or done.exception())
-            if self._transport is None and self._one_way.error is not None:
-                raise self._one_way.error
+            if self._error is not None:
+                raise self._error
         except BaseException:
-            if self._guard is not None:
-                await asyncio.wait([self._guard])
+            await self.actor.stop()
+            await asyncio.sleep(0)  # lets the task that watches over the actor end
             raise
-        self._feeding = self._loop.create_task(self._feed(lines), name="bridle-query-input")
+        self._feeding = asyncio.create_task(self._feed(lines), name="bridle-query-input")
         self._feeding.add_done_callback(self._on_fed)
 
     # -- messages ----------------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the CLI, or None if it was not started."""
+        return self.actor.pid
 
     async def take(self) -> Message:
         """Return the next message. Cancellation loses nothing.
@@ -96,27 +127,28 @@ class QueryActor(Actor):
         """
         try:
             return await self.messages.take()
-        except Closed:
-            await self.wait_gone()
+        except Closed as end:
+            await self.actor.wait_gone()
             error = self.error
-            raise Closed(error and to_raise(error)) from None
+            end.error = error and to_raise(error)
+            raise
 
     async def close(self) -> None:
         """Stop the query and wait until no process is left.
 
         Cancelling the call does not stop the work.
         """
-        self.subscriptions.leave(self.messages)
-        self._stop_feeding()
-        await self.stop()
+        self.actor.subscriptions.leave(self.messages)
+        self.stop_feeding()
+        await self.actor.stop()
 
     @property
     def error(self) -> BaseException | None:
         """The error that ended the query, with the stderr of the CLI, or None."""
-        error = self._start_error or self._input_error or self._one_way.error
+        error = self._error or self.actor.engine.error
         clean(error, self._redact)
         if isinstance(error, BridleError) and error.process is None:
-            error.with_process(self._one_way.process)
+            error.with_process(self.actor.engine.process)
         if isinstance(error, BridleError) and error.process and error.process.exit_code is None:
             tail = "" if self._transport is None else self._redact(self._transport.stderr_tail)
             error.with_process(structs.replace(error.process, stderr_tail=tail))
@@ -126,17 +158,14 @@ class QueryActor(Actor):
 
     async def _feed(self, lines: Lines) -> None:
         async with contextlib.aclosing(lines):
-            async for line in lines:
-                self._do(self._one_way.prompt(line, self._loop.time()))
-                await self._process.drain()
-        self.end_input()
+            async for uuid, line in lines:
+                if not self.actor.post(uuid, line):
+                    return  # the CLI has closed its input, or the query is over
+                if self._transport is not None:
+                    await self._transport.drain()
+        self.actor.end_input()
 
-    def input_failed(self, reason: str) -> None:
-        """Stop reading prompts, because the CLI has closed its input."""
-        self._stop_feeding()
-        super().input_failed(reason)
-
-    def _stop_feeding(self) -> None:
+    def stop_feeding(self) -> None:
         self._wants_prompts = False
         if self._feeding is not None:
             self._feeding.cancel()
@@ -146,28 +175,12 @@ class QueryActor(Actor):
         if error is None:
             return
         if self._wants_prompts:
-            self._input_error = error
-            self._stop_soon()
+            self._error = error
+            self.actor.abandon()
         elif not feeding.cancelled():
             log.debug("the prompts failed after the query had ended: %s", type(error))
 
-    async def _end_feeding(self) -> None:
-        self._stop_feeding()
+    async def end_feeding(self) -> None:
+        self.stop_feeding()
         if self._feeding is not None:
             await asyncio.wait([self._feeding], timeout=_FEEDER_GRACE)
-
-    # -- events ------------------------------------------------------------------------------------
-
-    def _publish(self, action: act.Publish) -> None:
-        if isinstance(action.event, (RateLimited, ApiRetry)):
-            super()._publish(action)
-
-    def _terminate(self, _: act.Terminate) -> None:
-        self._stop_feeding()  # the query is over, whatever the reason
-        super()._terminate(_)
-
-    _PERFORM: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
-        **Actor._PERFORM,
-        act.Publish: _publish,
-        act.Terminate: _terminate,
-    }
