@@ -245,9 +245,12 @@ class Delivery:
 
         A reader takes a whole batch at once, so this is called once for each batch.
         """
-        account: Account | None = (
-            self._subscriptions.get(reader) if isinstance(reader, int) else self._account(reader)
-        )
+        account: Account | None
+        if isinstance(reader, int):
+            account = self._subscriptions.get(reader)
+        else:
+            turn = self._records.get(reader)
+            account = None if turn is None else turn.account
         if account is not None:
             account.unread -= size
             account.items -= items
@@ -377,7 +380,8 @@ class Delivery:
         """Return the turns that get these messages, and the largest unread size of a loop."""
         readers: tuple[Reader, ...] = ()
         for uuid in uuids:
-            account = self._account(uuid)
+            turn = self._records.get(uuid)
+            account = None if turn is None else turn.account
             if account is None or account.lost is not None or account.has_ended:
                 continue
             if account.waiting and not account.is_read:
