@@ -210,7 +210,7 @@ def keyed_by_prompt() -> dict[tuple[str, str], set[str]]:
             keys = re.findall(
                 rf"self\.{name}(?:\[|\.(?:get|pop|add|discard|remove|setdefault)\()([\w.]+)", text
             )
-            keys += re.findall(rf"([\w.]+) (?:not )?in self\.{name}\b", text)
+            keys += re.findall(rf"(?<!for )\b([\w.]+) (?:not )?in self\.{name}\b", text)
             if any(each.rpartition(".")[2] in PROMPT_KEYS for each in keys):
                 keyed.add(name)
         if keyed:

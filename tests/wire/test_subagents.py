@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bridle._engine.delivery.text_stream import TextStream
-from bridle._engine.turns.live_tasks import LiveTasks
 from bridle._engine.turns.subagents import AgentBook
+from bridle._engine.turns.task_records import Tasks
 from bridle._engine.turns.usage import UsageBook
 from bridle.messages import Message, MessageStop, ResultMessage, StreamEvent, TaskStartedMessage
 
@@ -45,10 +45,10 @@ def test_a_nested_subagent_has_its_path_on_the_wire(version: str) -> None:
 )
 def test_tasks_are_listed_until_they_end(version: str, name: str) -> None:
     book = AgentBook()
-    tasks = LiveTasks(book)
+    tasks = Tasks(book)
     most = 0
     for message in messages_of(version, name, book):
-        if type(message) in LiveTasks.KINDS:
+        if type(message) in Tasks.KINDS:
             tasks.observe(message)
             most = max(most, len(tasks.list()))
     assert (most, tasks.list()) == (3 if name == "agents_nested" else 1, [])

@@ -9,11 +9,13 @@ from typing import Any
 from msgspec import Struct
 
 
-class Sender(Struct, frozen=True):
+class Sender(Struct, eq=False):
     """The code that sent a prompt: the context it ran in, and the ``deps`` it gave."""
 
     context: Context
     deps: Any
+    #: True once the prompt has its outcome.
+    has_ended: bool = False
 
 
 class Senders:
@@ -27,34 +29,33 @@ class Senders:
     ) -> None:
         self._deps = deps
         self._has_tasks = has_tasks
-        #: Senders of prompts that have their outcome: the last one, and those that had tasks then.
-        self._ended: dict[str, Sender] = {}
-        self._open: dict[str, Sender] = {}
-        self._last: str | None = None
+        self._senders: dict[str, Sender] = {}
+        #: The sender of the prompt that has had its outcome last.
+        self._last: Sender | None = None
 
     def sending(self, prompt: str, deps: Any) -> None:
         """Remember the context of the caller and the deps for the prompt that it sends."""
-        self._open[prompt] = Sender(copy_context(), deps)
+        self._senders[prompt] = Sender(copy_context(), deps)
 
     def ended(self, prompt: str) -> None:
         """Forget a prompt that has its outcome, once its background tasks have ended."""
-        sender = self._open.pop(prompt, None)
-        if sender is not None:
-            self._ended[prompt], self._last = sender, prompt
-        self._ended = {
+        sender = self._senders.get(prompt)
+        if sender is not None and not sender.has_ended:
+            sender.has_ended, self._last = True, sender
+        self._senders = {
             uuid: one
-            for uuid, one in self._ended.items()
-            if uuid == self._last or self._has_tasks(uuid)
+            for uuid, one in self._senders.items()
+            if not one.has_ended or one is self._last or self._has_tasks(uuid)
         }
 
     def reset(self, deps: Any) -> None:
         """Forget the senders: another caller uses the session, with these deps."""
         self._deps, self._last = deps, None
-        self._ended.clear()
+        self._senders = {uuid: one for uuid, one in self._senders.items() if not one.has_ended}
 
     def failed(self, prompt: str) -> None:
         """Forget a prompt that was never sent."""
-        self._open.pop(prompt, None)
+        self._senders.pop(prompt, None)
 
     def of(self, prompt: str | None) -> Sender:
         """Return the sender of ``prompt``, with a copy of its context.
@@ -63,8 +64,7 @@ class Senders:
         and if the sender of ``prompt`` is not known, it gets the current context and the deps of
         the session: never the sender of another prompt.
         """
-        name = prompt or self._last or ""
-        known = self._open.get(name) or self._ended.get(name)
+        known = self._senders.get(prompt) if prompt else self._last
         if known is None:
             return Sender(copy_context(), self._deps)
         return Sender(known.context.copy(), known.deps)

@@ -75,18 +75,18 @@ class Engine:
         self._emit = emit = self._outbox.emit
         self._framer = config.framer()
         agents = AgentBook()
-        self.delivery = Delivery(config.delivery, emit, agents)  #: the inputs of readers
+        has_limits = config.limits != Limits() or config.awaits_follow_ups
+        turns = Turns(has_limits=has_limits)
+        self.delivery = Delivery(config.delivery, emit, agents, turns)  #: the inputs of readers
         self.deadlines = deadlines = Deadlines()  #: read by the shell, for its timer
         self.state = state = SessionState()  #: what all parts of the engine know
         self._approvals = Approvals(config.incoming.approval, config.incoming.gate, state)
-        has_limits = config.limits != Limits() or config.awaits_follow_ups
-        turns = Turns(has_limits=has_limits)
         query = (config.limits, deadlines, self._outbox, agents, self._approvals, state)
         answers = Answers(*query) if config.is_one_way else None
         self._turns = book = answers or TurnBook(
             self._outbox, agents, self._approvals, turns, wants_output=config.wants_output
         )
-        self.usage, self.live_tasks = book.usage, book.live_tasks
+        self.usage, self.live_tasks = book.usage, book.tasks
         self.is_running = book.is_running  #: whether the CLI certainly works on a prompt
         self.has_tasks = book.has_tasks  #: whether tasks of a prompt run
         self.prompt_of = book.prompt_of  #: the prompt of a tool use or a subagent

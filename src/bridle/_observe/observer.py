@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any, TypeVar, cast
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from bridle._engine.actions import Call
 from bridle._engine.incoming.mcp.tool_server import tool_use_of
@@ -194,6 +194,12 @@ class ToolUses:
             )
 
 
+class _OpenTurn(Struct):
+    began: TurnBegan
+    #: The model of its last answer.
+    model: str | None = None
+
+
 class SessionObserver:
     """Observes one session.
 
@@ -220,8 +226,7 @@ class SessionObserver:
         self._session_id = session_id
         self._model = model
         # Open turns, the oldest first. The CLI works on the oldest.
-        self._turns: dict[str, TurnBegan] = {}
-        self._answering: dict[str, str | None] = {}
+        self._turns: dict[str, _OpenTurn] = {}
         self._calls: dict[int, CallBegan] = {}
         self._tools = ToolUses(self._teller, clock)
 
@@ -244,40 +249,42 @@ class SessionObserver:
         """Observe that a prompt was sent. ``context`` is a copy of the context of its sender."""
         if not self._hears_turns():
             return
-        self._turns[uuid] = began = TurnBegan(**self._start(), uuid=uuid, model=self._model)
+        began = TurnBegan(**self._start(), uuid=uuid, model=self._model)
+        self._turns[uuid] = _OpenTurn(began)
         self._tell(began, context)
 
     def turn_ended(self, uuid: str, outcome: Outcome[Any]) -> None:
         """Observe the outcome of a turn."""
-        began = self._turns.pop(uuid, None)
-        if began is None:
+        turn = self._turns.pop(uuid, None)
+        if turn is None:
             return
-        self._tools.end_all(began.id)
+        self._tools.end_all(turn.began.id)
         self._tell(
             TurnEnded(
                 **self._now(),
-                began=began,
+                began=turn.began,
                 failure=None if outcome.ok else outcome.reason.value,
                 outcome=outcome,
-                model=self._answering.pop(uuid, None),
+                model=turn.model,
             )
         )
 
     def delivered(self, messages: Sequence[Message], turns: Sequence[str]) -> None:
         """Observe messages that belong to these turns."""
-        known = [uuid for uuid in turns if uuid in self._turns]
-        turn = self._turns[known[0]].id if known else self._current_turn()
+        known = [self._turns[uuid] for uuid in turns if uuid in self._turns]
+        turn = known[0].began.id if known else self._current_turn()
         session_id = self._session_id()
         for message in messages:
             if isinstance(message, InitMessage):
                 self._model = message.model or self._model
             elif isinstance(message, AssistantMessage) and message.model not in (None, SYNTHETIC):
-                self._answering.update(dict.fromkeys(known, message.model))
+                for one in known:
+                    one.model = message.model
             self._tools.see(message, turn, session_id)
 
     def _current_turn(self) -> int | None:
         oldest = next(iter(self._turns.values()), None)
-        return None if oldest is None else oldest.id
+        return None if oldest is None else oldest.began.id
 
     # -- calls -------------------------------------------------------------------------------------
 

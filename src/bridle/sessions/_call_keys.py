@@ -46,6 +46,17 @@ class _CutOff(Struct, frozen=True):
     ids: set[str]
 
 
+class _Open(Struct):
+    """A prompt of the program whose outcome the program has not received."""
+
+    #: The prompts that belong to it.
+    prompts: list[str] = []
+    #: How many keys were made, by hash of the call.
+    counts: dict[str, int] = {}
+    #: The calls that the prompts of a recovery have named.
+    named: set[str] = set()
+
+
 class CallKeys:
     """Makes the idempotency keys of a session.
 
@@ -64,12 +75,7 @@ class CallKeys:
         # The prompt of the program, by every prompt that belongs to it. Only prompts whose outcome
         # the program has not received.
         self._prompts: dict[str, str] = {}
-        # The other way round.
-        self._belonging: dict[str, list[str]] = {}
-        # How many keys were made, by prompt of the program and hash of the call.
-        self._counts: dict[str, dict[str, int]] = {}
-        # The calls that the prompts of a recovery have named, by prompt of the program.
-        self._named: dict[str, set[str]] = {}
+        self._open: dict[str, _Open] = {}
         # By hash of the call, and by key.
         self._cut_off: dict[str, dict[str, _CutOff]] = {}
         # The keys in the journal. It may lack others, so that the count is too small.
@@ -110,15 +116,14 @@ class CallKeys:
         """
         first = self._prompts.get(continues or prompt, continues or prompt)
         self._prompts[prompt] = first
-        self._belonging.setdefault(first, []).append(prompt)
-        self._counts.setdefault(first, {})
-        self._named.setdefault(first, set()).update(named)
+        owner = self._open.setdefault(first, _Open())
+        owner.prompts.append(prompt)
+        owner.named.update(named)
 
     def close(self, prompt: str) -> None:
         """Forget a prompt of the program that needs no recovery any more."""
-        self._named.pop(prompt, None)
-        self._counts.pop(prompt, None)
-        for one in self._belonging.pop(prompt, ()):
+        owner = self._open.pop(prompt, _Open())
+        for one in owner.prompts:
             if self._prompts.get(one) == prompt:
                 del self._prompts[one]
 
@@ -144,7 +149,7 @@ class CallKeys:
 
     def _count(self, first: str, call: str) -> int:
         """Return the number of a new call among the equal calls of a prompt of the program."""
-        counts = self._counts[first]
+        counts = self._open[first].counts
         counts[call] = counts.get(call, 0) + 1
         return counts[call] - 1
 
@@ -153,11 +158,11 @@ class CallKeys:
 
         If the prompt of the new call is not known, any prompt of the recovery may have named it.
         """
-        named = self._named.values() if first is None else (self._named[first],)
+        owners = self._open.values() if first is None else (self._open[first],)
         other = None
         for one in self._cut_off.get(call, {}).values():
             if one.prompt == first:
                 return one
-            if other is None and not all(map(one.ids.isdisjoint, named)):
+            if other is None and any(not one.ids.isdisjoint(owner.named) for owner in owners):
                 other = one
         return other

@@ -154,20 +154,27 @@ def begun_calls(journal: Iterable[JournalEntry | UnknownEntry]) -> dict[str, boo
 # ---------------------------------------------------------------- the journal
 
 
+class _Prompt(Struct):
+    """What the journal says about a prompt."""
+
+    #: The prompt of the program that it belongs to. Prompts that are continued together belong to
+    #: the first of them. None if the journal does not have the prompt.
+    owner: str | None = None
+    #: The prompts that belong to it, in order.
+    belonging: list[str] = []
+    outcome: Outcome[Any] | None = None
+    is_received: bool = False  #: True if the program has received its outcome
+    place: int = 0  #: its place among the prompts of the program, for one of them
+
+
 class _Book:
     """The journal, in order of time and by prompt of the program."""
 
     def __init__(self, journal: Iterable[JournalEntry | UnknownEntry]) -> None:
         #: The prompts of the program, in order.
         self.prompts: dict[str, PromptEntry] = {}
-        #: The prompt of the program, by each prompt that belongs to it. Prompts that are continued
-        #: together belong to the first of them.
-        self.owners: dict[str, str] = {}
-        #: The place of each prompt of the program among them.
-        self.places: dict[str, int] = {}
-        # The prompts that belong to each, in order.
-        self._belonging: dict[str, list[str]] = {}
-        self.outcomes: dict[str, Outcome[Any]] = {}
+        # Every prompt that an entry names.
+        self._named: dict[str, _Prompt] = {}
         self.calls: dict[str, ToolCallEntry] = {}
         #: The results of tools, by call.
         self.results: dict[str, ToolResultEntry] = {}
@@ -177,10 +184,9 @@ class _Book:
         self.deferred: dict[str, tuple[PendingApproval, str]] = {}
         #: The last of them, unless another turn has ended since then.
         self.last_deferred: str | None = None
-        #: The prompts that were sent since then.
-        self.since_deferred: set[str] = set()
         self._sent: list[PromptEntry] = []
-        self._received: set[str] = set()
+        # How many prompts were sent before the last call that waited.
+        self._sent_before_deferred = 0
         # The calls without a known prompt since the program last received an outcome.
         self._since_received: set[str] = set()
         # In the order of the store, because the clocks of machines differ. A spool file may reach
@@ -194,9 +200,9 @@ class _Book:
         match entry:
             case PromptEntry(prompt_uuid=uuid):
                 self._sent.append(entry)
-                self.since_deferred.add(uuid)
-                if entry.continues is None:
-                    self.prompts.setdefault(uuid, entry)
+                if entry.continues is None and uuid not in self.prompts:
+                    self.prompt(uuid).place = len(self.prompts)
+                    self.prompts[uuid] = entry
             case ToolCallEntry():
                 self._since_received.add(entry.tool_use_id)
                 self.calls[entry.tool_use_id] = entry
@@ -208,9 +214,9 @@ class _Book:
                 self._read_deferral(entry)
                 # Entries may come late: a turn that has ended stays ended.
                 if entry.outcome.reason not in UNFINISHED or self.finished(uuid) is None:
-                    self.outcomes[uuid] = restore_outcome(entry.outcome)
+                    self.prompt(uuid).outcome = restore_outcome(entry.outcome)
             case ReceivedEntry(prompt_uuid=uuid):
-                self._received.add(uuid)
+                self.prompt(uuid).is_received = True
                 self._since_received.clear()
 
     def _read_deferral(self, entry: OutcomeEntry) -> None:
@@ -218,7 +224,7 @@ class _Book:
         if pending is not None:
             self.deferred[pending.tool_use_id] = (pending, entry.prompt_uuid)
             self.last_deferred = pending.tool_use_id
-            self.since_deferred.clear()
+            self._sent_before_deferred = len(self._sent)
         elif entry.outcome.reason not in UNFINISHED:
             self.last_deferred = None
 
@@ -228,10 +234,19 @@ class _Book:
             if one.continues is not None:
                 belongs |= dict.fromkeys((one.prompt_uuid, *one.together_with), one.continues)
         for one in self._sent:
-            self.owners[one.prompt_uuid] = end_of_chain(one.prompt_uuid, belongs)
-        self.places = {uuid: place for place, uuid in enumerate(self.prompts)}
-        for uuid, owner in self.owners.items():
-            self._belonging.setdefault(owner, []).append(uuid)
+            prompt = self.prompt(one.prompt_uuid)
+            if prompt.owner is None:
+                prompt.owner = end_of_chain(one.prompt_uuid, belongs)
+                self.prompt(prompt.owner).belonging.append(one.prompt_uuid)
+
+    def prompt(self, uuid: str | None) -> _Prompt:
+        """Return what is known of a prompt."""
+        return self._named.setdefault(uuid or "", _Prompt())
+
+    @property
+    def since_deferred(self) -> set[str]:
+        """The prompts that were sent since a call waited at the end of a turn."""
+        return {one.prompt_uuid for one in self._sent[self._sent_before_deferred :]}
 
     @property
     def decided(self) -> set[str]:
@@ -247,16 +262,16 @@ class _Book:
 
     def open_prompts(self) -> list[str]:
         """Return the prompts of the program whose outcome it has not received."""
-        return [uuid for uuid in self.prompts if uuid not in self._received]
+        return [uuid for uuid in self.prompts if not self.prompt(uuid).is_received]
 
     def prompts_of(self, prompt: str) -> list[str]:
         """Return the prompts that belong to the same prompt of the program, in order."""
-        return self._belonging[self.owners[prompt]]
+        return self.prompt(self.prompt(prompt).owner).belonging
 
     def finished(self, prompt: str) -> Outcome[Any] | None:
         """Return the outcome of a prompt of the program if its turn has ended."""
-        for one in (prompt, self.owners.get(prompt, prompt)):
-            outcome = self.outcomes.get(one)
+        for one in (prompt, self.prompt(prompt).owner or prompt):
+            outcome = self.prompt(one).outcome
             if outcome is not None and outcome.reason not in UNFINISHED:
                 return outcome
         return None
@@ -270,8 +285,7 @@ class _Book:
         named = {
             call
             for one in self._sent
-            if one.prompt_uuid in present
-            and self.finished(self.owners[one.prompt_uuid]) is not None
+            if one.prompt_uuid in present and self.has_ended(one.prompt_uuid)
             for call in one.named
         }
         last = {call.idempotency_key: call for call in self.calls.values()}
@@ -288,22 +302,22 @@ class _Book:
 
     def has_ended(self, prompt: str | None) -> bool:
         """Return whether the turn of a prompt has ended. False if the prompt is not known."""
-        owner = self.owners.get(prompt or "")
+        owner = self.prompt(prompt).owner
         return owner is not None and self.finished(owner) is not None
 
     def is_received(self, prompt: str | None) -> bool:
         """Return whether the program has received the outcome of a prompt. False if not known."""
-        return self.owners.get(prompt or "") in self._received
+        return self.prompt(self.prompt(prompt).owner).is_received
 
     def is_of_open_prompt(self, call: ToolCallEntry) -> bool:
         """Return whether the program has not received the outcome of the call's prompt.
 
         A call without a known prompt counts as one of the prompt that runs.
         """
-        owner = self.owners.get(call.prompt_uuid or "")
+        owner = self.prompt(call.prompt_uuid).owner
         if owner is None:
             return call.tool_use_id in self._since_received
-        return owner not in self._received
+        return not self.prompt(owner).is_received
 
 
 # ---------------------------------------------------------------- the plan
@@ -420,9 +434,9 @@ class _Planner:
     def _named(self, outcome: Outcome[Any], prompt: str, merged: Iterable[str]) -> Outcome[Any]:
         """Return an outcome of a prompt with the names of the program's own prompts."""
         book = self._book
-        known = (one for one in (prompt, *merged) if one in book.owners)
-        found = {one for name in known for one in book.prompts_of(name)} & book.places.keys()
-        names = tuple(sorted(found - {prompt}, key=book.places.__getitem__))
+        known = (one for one in (prompt, *merged) if book.prompt(one).owner is not None)
+        found = {one for name in known for one in book.prompts_of(name)} & book.prompts.keys()
+        names = tuple(sorted(found - {prompt}, key=lambda one: book.prompt(one).place))
         return msgspec.structs.replace(outcome, uuid=prompt, merged_with=names)
 
     def _still_waits(self, entry: PromptEntry) -> Outcome[Any] | None:
@@ -487,7 +501,7 @@ class _Planner:
         call = pending.tool_use_id
         if any(call in turn.calls for turn in self._turns):
             return (call,)
-        names = self._book.prompts_of(prompt) if prompt in self._book.owners else [prompt]
+        names = self._book.prompts_of(prompt) or [prompt]
         resumed = (self._book.prompts[one].resumes for one in names if one in self._book.prompts)
         return (*names, *(one for one in resumed if one is not None))
 
@@ -527,7 +541,7 @@ class _Planner:
 
     def _calls_of(self, prompt: str) -> Iterator[ToolCallEntry]:
         for call in self._book.calls.values():
-            if self._book.owners.get(call.prompt_uuid or "") == self._book.owners[prompt]:
+            if self._book.prompt(call.prompt_uuid).owner == self._book.prompt(prompt).owner:
                 yield call
 
     def _is_uncertain(self, call: ToolCallEntry) -> bool:

@@ -11,8 +11,11 @@ from msgspec import Struct
 
 from bridle import _engine
 
-GROWING = {"ApprovalRun", "Attribute", "Batch", "Deliver", "Evidence", "HookRun", "Turn"}
-"""What is filled step by step, inside one module."""
+GROWING = {
+    *("Account", "ApprovalRun", "Attribute", "Batch", "Deliver", "Evidence", "HookRun"),
+    *("Task", "Turn", "TurnAccount"),
+}
+"""What is filled step by step."""
 
 
 def records() -> Iterator[type[Struct]]:

@@ -30,6 +30,7 @@ from bridle._engine.actions import (
     Warn,
 )
 from bridle._engine.turns.subagents import AgentBook
+from bridle._engine.turns.turn_records import Account, TurnAccount, Turns
 from bridle._records.raw_line import line_size, lines_of
 from bridle.errors import BridleError, ConsumerTooSlow, UsageError
 from bridle.events import SdkWarning, SessionEvent, WarningKind
@@ -79,39 +80,9 @@ class Opened(Struct, frozen=True):
     backlog: Sequence[Batch] = ()
 
 
-class _Account(Struct):
-    """The unread items of a reader."""
-
-    unread: int = 0
-    items: int = 0
-    #: Items dropped since the reader last took one.
-    dropped: int = 0
-
-
-class _Subscription(_Account, kw_only=True):
+class _Subscription(Account, kw_only=True, eq=False):
     messages: bool
     events: bool
-
-
-class _Turn(_Account, kw_only=True):
-    """A turn that the program holds."""
-
-    uuid: str
-    #: Unread bytes that are echoes of prompts.
-    repeated: int = 0
-    #: Whether a loop reads the turn now, and whether a loop ever read it.
-    is_read: bool = False
-    was_read: bool = False
-    has_ended: bool = False
-    #: Number of tasks that wait for the outcome.
-    waiting: int = 0
-    #: Why messages are missing. The next loop raises it.
-    lost: BridleError | None = None
-
-    @property
-    def unbegun(self) -> int:
-        """Return the bytes that count against `DeliveryConfig.max_unbegun`."""
-        return 0 if self.was_read else self.unread - self.repeated + LINE_COST * self.items
 
 
 class Delivery:
@@ -126,6 +97,7 @@ class Delivery:
         config: DeliveryConfig,
         emit: Callable[[Action], None],
         agents: AgentBook | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self._config = config
         self._emit = emit
@@ -136,7 +108,8 @@ class Delivery:
         if config.pauses_reading:
             self._slow_at = min(config.max_unread, _HIGH_WATER)
         self._subscriptions: dict[int, _Subscription] = {}
-        self._turns: dict[str, _Turn] = {}
+        self._turns = turns or Turns()
+        self._records = self._turns.records
         self._opened = 0
         # The subscriptions to messages, kept here so that a batch needs no lookup.
         self._of_messages: tuple[_Subscription, ...] = ()
@@ -144,8 +117,8 @@ class Delivery:
         # Messages since the start, for the first subscription to messages. None after that.
         self._backlog: _Backlog | None = _Backlog(config.backlog_items, config.backlog_bytes)
         # Turns with unread messages that no loop reads, with the sums of their bytes. The turn that
-        # has been unread for longest comes first.
-        self._held: dict[str, _Turn] = {}
+        # has been unread for longest comes first. The values are not used.
+        self._held: dict[TurnAccount, None] = {}
         self._held_bytes = 0
         self._unbegun_bytes = 0
         self._max_unbegun = min(config.max_unbegun, config.max_unread)
@@ -167,8 +140,8 @@ class Delivery:
                 self._deliver(action)
             elif type(action) is Attribute:
                 self._attribute(action)
-            elif type(action) is TurnEnded and action.uuid in self._turns:
-                self._turns[action.uuid].has_ended = True
+            elif type(action) is TurnEnded and (account := self._account(action.uuid)) is not None:
+                account.has_ended = True
         if self._unbegun_bytes > self._max_unbegun or self._held_bytes > self._config.max_unread:
             self._shrink()
         return self.failure
@@ -272,9 +245,12 @@ class Delivery:
 
         A reader takes a whole batch at once, so this is called once for each batch.
         """
-        account: _Account | None = (
-            self._subscriptions.get(reader) if isinstance(reader, int) else self._turns.get(reader)
-        )
+        account: Account | None
+        if isinstance(reader, int):
+            account = self._subscriptions.get(reader)
+        else:
+            turn = self._records.get(reader)
+            account = None if turn is None else turn.account
         if account is not None:
             account.unread -= size
             account.items -= items
@@ -283,7 +259,8 @@ class Delivery:
 
     def _resume(self) -> bool:
         """Resume reading if every reader has at most half of its limit unread."""
-        read = [turn for turn in self._turns.values() if turn.is_read]
+        held = (turn.account for turn in self._records.values())
+        read = [account for account in held if account is not None and account.is_read]
         most = max((each.unread for each in (*self._of_messages, *read)), default=0)
         if 2 * most > self._slow_at:
             return False
@@ -316,33 +293,46 @@ class Delivery:
             if isinstance(reader, int):
                 self._subscriptions.pop(reader, None)
                 self._note_subscriptions()
-            elif (turn := self._turns.get(reader)) is not None:
-                self._leave(turn, *returned)
+            elif (account := self._account(reader)) is not None:
+                self._leave(account, *returned)
             if self.is_paused:
                 self._resume()
 
-    def _leave(self, turn: _Turn, *returned: int) -> None:
+    def _leave(self, account: TurnAccount, *returned: int) -> None:
         if returned:
-            turn.is_read = False
-            self._return(turn, *returned)
+            account.is_read = False
+            self._return(account, *returned)
         else:
-            self._release(turn)
-            del self._turns[turn.uuid]
+            self._release(account)
+            turn = self._records[account.uuid]
+            turn.account = None
+            self._turns.forget(turn)
 
     # -- turns -------------------------------------------------------------------------------------
 
+    def _account(self, uuid: str) -> TurnAccount | None:
+        """Return the account of a turn. None if the program does not hold the turn."""
+        turn = self._records.get(uuid)
+        return None if turn is None else turn.account
+
+    def _held_turn(self, uuid: str) -> TurnAccount:
+        """Return the account of a turn that the program holds."""
+        account = self._records[uuid].account
+        assert account is not None, "only the holder of a turn reads it"
+        return account
+
     def open_turn(self, uuid: str) -> None:
         """Note that the program holds the turn of a prompt."""
-        self._turns[uuid] = _Turn(uuid=uuid)
+        self._turns.hold(uuid)
 
     def begin_loop(self, uuid: str) -> BridleError | None:
         """Note that a loop over a turn begins. Return an error if its messages were dropped."""
         self._read_notes()
-        turn = self._turns[uuid]
-        if turn.lost is None:
-            self._release(turn)
-            turn.is_read = turn.was_read = True
-        return turn.lost
+        account = self._held_turn(uuid)
+        if account.lost is None:
+            self._release(account)
+            account.is_read = account.was_read = True
+        return account.lost
 
     def left_loop(self, uuid: str, size: int, items: int) -> None:
         """Note that a loop was left with ``items`` of its current batch unread."""
@@ -351,23 +341,23 @@ class Delivery:
     def drop_turn(self, uuid: str) -> BridleError | None:
         """Drop the messages of a turn. Return the error for its reader, or None if it has none."""
         self._read_notes()
-        turn = self._turns.get(uuid)
-        if turn is None or turn.lost is not None:
+        account = self._account(uuid)
+        if account is None or account.lost is not None:
             return None
-        self._lose(turn, _left())
-        return turn.lost
+        self._lose(account, _left())
+        return account.lost
 
     def put_back(self, uuid: str, size: int, items: int) -> bool:
         """Note that taken messages were put back. Return False if they must not be kept."""
         self._read_notes()
-        turn = self._turns[uuid]
-        if turn.lost is None:
-            self._return(turn, size, items)
-        return turn.lost is None
+        account = self._held_turn(uuid)
+        if account.lost is None:
+            self._return(account, size, items)
+        return account.lost is None
 
     def begin_wait(self, uuid: str) -> None:
         """Note that a task begins to wait for the outcome of a turn."""
-        self._turns[uuid].waiting += 1
+        self._held_turn(uuid).waiting += 1
 
     def end_wait(self, uuid: str) -> bool:
         """Note that a task no longer waits. Return True if the queue of the turn must be cleared.
@@ -376,12 +366,12 @@ class Delivery:
         awaits turns holds no messages.
         """
         self._read_notes()
-        turn = self._turns[uuid]
-        turn.waiting -= 1
-        was_read_to_the_end = turn.has_ended and not turn.unread
-        if turn.is_read or was_read_to_the_end or turn.lost is not None:
+        account = self._held_turn(uuid)
+        account.waiting -= 1
+        was_read_to_the_end = account.has_ended and not account.unread
+        if account.is_read or was_read_to_the_end or account.lost is not None:
             return False
-        self._lose(turn, _awaited())
+        self._lose(account, _awaited())
         return True
 
     def _add_to_turns(
@@ -390,72 +380,82 @@ class Delivery:
         """Return the turns that get these messages, and the largest unread size of a loop."""
         readers: tuple[Reader, ...] = ()
         for uuid in uuids:
-            turn = self._turns.get(uuid)
-            if turn is None or turn.lost is not None or turn.has_ended:
+            turn = self._records.get(uuid)
+            account = None if turn is None else turn.account
+            if account is None or account.lost is not None or account.has_ended:
                 continue
-            if turn.waiting and not turn.is_read:
-                self._lose(turn, _awaited())
+            if account.waiting and not account.is_read:
+                self._lose(account, _awaited())
                 self._emit(Discard(uuid))
                 continue
             readers += (uuid,)
-            turn.unread += size
-            turn.items += len(messages)
-            if turn.is_read:
-                if turn.unread > most:
-                    most = turn.unread
+            account.unread += size
+            account.items += len(messages)
+            if account.is_read:
+                if account.unread > most:
+                    most = account.unread
             else:
-                self._hold(turn, messages, size)
+                self._hold(account, messages, size)
         return readers, most
 
-    def _hold(self, turn: _Turn, messages: list[Message], size: int) -> None:
-        self._held[turn.uuid] = turn
+    def _hold(self, account: TurnAccount, messages: list[Message], size: int) -> None:
+        self._held[account] = None
         self._held_bytes += size
-        if not turn.was_read:
+        if not account.was_read:
             repeated = sum(
                 line_size(message)
                 for message in messages
                 if isinstance(message, UserMessage) and message.is_replay
             )
-            turn.repeated += repeated
+            account.repeated += repeated
             self._unbegun_bytes += size - repeated + LINE_COST * len(messages)
 
-    def _return(self, turn: _Turn, size: int, items: int) -> None:
+    def _return(self, account: TurnAccount, size: int, items: int) -> None:
         """Add messages that a loop has taken but not read."""
-        is_held = turn.uuid in self._held
-        turn.unread += size
-        turn.items += items
+        is_held = account in self._held
+        account.unread += size
+        account.items += items
         if is_held:
             self._held_bytes += size
-        elif turn.unread and not turn.is_read:
-            self._held[turn.uuid] = turn
-            self._held_bytes += turn.unread
+        elif account.unread and not account.is_read:
+            self._held[account] = None
+            self._held_bytes += account.unread
 
-    def _release(self, turn: _Turn) -> None:
+    def _release(self, account: TurnAccount) -> None:
         """Remove a turn from the turns that no loop reads."""
-        if self._held.pop(turn.uuid, None) is not None:
-            self._held_bytes -= turn.unread
-            self._unbegun_bytes -= turn.unbegun
+        if account in self._held:
+            del self._held[account]
+            self._held_bytes -= account.unread
+            self._unbegun_bytes -= _unbegun(account)
 
-    def _lose(self, turn: _Turn, error: BridleError) -> None:
-        self._release(turn)
-        turn.lost = error
-        turn.unread = turn.items = turn.repeated = 0
+    def _lose(self, account: TurnAccount, error: BridleError) -> None:
+        self._release(account)
+        account.lost = error
+        account.unread = account.items = account.repeated = 0
 
     def _shrink(self) -> None:
         """Drop the messages of turns that no loop reads, oldest first, until the limits hold."""
-        for turn in tuple(self._held.values()):
+        for account in tuple(self._held):
             limit = self._config.max_unread
-            if turn.unbegun and self._unbegun_bytes > self._max_unbegun:
+            if _unbegun(account) and self._unbegun_bytes > self._max_unbegun:
                 limit = self._max_unbegun
             elif self._held_bytes <= limit:
                 continue
-            lost = f"{turn.items} messages ({turn.unread} bytes) of turn {turn.uuid} were dropped"
-            detail = f"{lost}, at most {limit} bytes are held for turns that no loop reads"
-            error = ConsumerTooSlow(turn.unread, limit)
+            lost = f"{account.items} messages ({account.unread} bytes) of turn {account.uuid}"
+            kept = f"at most {limit} bytes are held for turns that no loop reads"
+            error = ConsumerTooSlow(account.unread, limit)
             error.fix = "Iterate a turn right after sending its prompt, or read session.messages()."
-            self._lose(turn, error)
-            self._emit(Discard(turn.uuid))
+            self._lose(account, error)
+            self._emit(Discard(account.uuid))
+            detail = f"{lost} were dropped, {kept}"
             self._emit(Warn(WarningKind.MISSED_MESSAGES, detail))
+
+
+def _unbegun(account: TurnAccount) -> int:
+    """Return the bytes of a turn that count against `DeliveryConfig.max_unbegun`."""
+    if account.was_read:
+        return 0
+    return account.unread - account.repeated + LINE_COST * account.items
 
 
 def _awaited() -> UsageError:

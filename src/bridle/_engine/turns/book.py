@@ -30,7 +30,6 @@ from bridle import messages as msg
 from bridle._engine.actions import Attribute, Outbox, TurnEnded, TurnStarted, Warn
 from bridle._engine.incoming.hook_run import HookAnswer
 from bridle._engine.incoming.waiting_call import Approvals
-from bridle._engine.turns.background_work import TaskTurns, Uuids
 from bridle._engine.turns.classify import (
     Ending,
     Facts,
@@ -47,9 +46,9 @@ from bridle._engine.turns.classify import (
 )
 from bridle._engine.turns.cost import Meter
 from bridle._engine.turns.evidence import Certainty, Evidence
-from bridle._engine.turns.live_tasks import LiveTasks
 from bridle._engine.turns.model_text import is_failed_command, model_text
 from bridle._engine.turns.subagents import AgentBook
+from bridle._engine.turns.task_records import Tasks, Uuids
 from bridle._engine.turns.turn_records import Standing, Turn, Turns
 from bridle._engine.turns.usage import UsageBook
 from bridle._records.raw_line import line_size
@@ -83,20 +82,20 @@ class TurnBook:
         self._wants_output = wants_output
         self.turns = turns = turns or Turns()  #: the records of the prompts
         self._open = turns.open
-        # The prompts of the running turn. Messages that arrive now belong to them.
-        self._running: Uuids = NO_TURN
+        #: The prompts of the running turn. Messages that arrive now belong to them.
+        self.running: Uuids = NO_TURN
         self._certainty = Certainty.IDLE
         # Messages delivered to no turn while their turn is uncertain. None while it is certain.
         self._held: list[msg.Message] | None = None
         # True if the CLI reports the state of each prompt by name.
         self._names_prompts = False
-        self._tasks = TaskTurns()
-        self.has_tasks = self._tasks.has_tasks
         #: The CLI's total cost at the last result.
         self.meter = Meter()
         self.usage = UsageBook()
         self._agents = agents or AgentBook()
-        self.live_tasks = LiveTasks(self._agents)
+        self.tasks = tasks = Tasks(self._agents)  #: the records of the tasks
+        self.has_tasks = tasks.has_tasks
+        self._task_calls = tasks.by_call
         self.evidence = Evidence()
 
     # -- state ---------------------------------------------------------------------------------
@@ -106,11 +105,6 @@ class TurnBook:
         return uuid in self._open
 
     @property
-    def running(self) -> Uuids:
-        """Return the known prompts of the running turn."""
-        return self._running
-
-    @property
     def is_idle(self) -> bool:
         """True if no prompt waits for its outcome and no turn runs."""
         return not self._open and self._certainty is Certainty.IDLE
@@ -118,7 +112,7 @@ class TurnBook:
     @property
     def is_quiet(self) -> bool:
         """True if it is idle, no task runs, and no turn about a task will follow."""
-        return self.is_idle and not self._tasks.is_report_due and not self.live_tasks.is_working
+        return self.is_idle and not (self.tasks.announced or self.tasks.is_busy)
 
     @property
     def waits(self) -> bool:
@@ -132,9 +126,9 @@ class TurnBook:
         """
         if not self._open:
             return "a call of a turn without a prompt cannot wait for approval"
-        if self.live_tasks.has_news:
+        if self.tasks.has_news:
             return "a call cannot wait before you know how background work ended: make it again"
-        if len(self._open) > 1 and any(uuid not in self._running for uuid in self._open):
+        if len(self._open) > 1 and any(uuid not in self.running for uuid in self._open):
             return "a call cannot wait for approval while another prompt is queued"
         return None
 
@@ -145,11 +139,11 @@ class TurnBook:
         In a turn about a task that has ended, that is the prompt that started the task. None in
         other turns of the CLI's own.
         """
-        if self._running:
-            return self._running[0]
+        if self.running:
+            return self.running[0]
         if self._certainty is Certainty.KNOWN or self._is_turn_of_the_cli:
-            return next(iter(self._tasks.reported), None)
-        return next(iter(self._open or self._tasks.reported), None)
+            return next(iter(self.tasks.reported), None)
+        return next(iter(self._open or self.tasks.reported), None)
 
     @property
     def _is_turn_of_the_cli(self) -> bool:
@@ -161,15 +155,15 @@ class TurnBook:
 
         The prompt of a background subagent may have its outcome already, while another one runs.
         """
-        if not self._tasks:  # most sessions have no background subagents
-            return self._running[0] if self._running else self.current
+        if not self._task_calls:  # most sessions have no background subagents
+            return self.running[0] if self.running else self.current
         call = self._agents.outermost(tool_use_id, agent_id)
-        started_in = self._tasks.of_call(call)
+        started_in = self.tasks.prompts_of(call)
         return started_in[0] if started_in else self.current
 
     def is_running(self, uuid: str) -> bool:
         """Return True if that prompt is certainly part of the running turn."""
-        return uuid in self._running and self._certainty is Certainty.KNOWN
+        return uuid in self.running and self._certainty is Certainty.KNOWN
 
     # -- inputs --------------------------------------------------------------------------------
 
@@ -221,7 +215,7 @@ class TurnBook:
         if turn.uuid not in self._open:
             return Standing.ENDED
         turn.hit = hit
-        is_running = turn.uuid in self._running or not self._running
+        is_running = turn.uuid in self.running or not self.running
         return Standing.RUNNING if is_running else Standing.QUEUED
 
     def give_up_limits(self) -> None:
@@ -232,10 +226,10 @@ class TurnBook:
 
     def deliver(self, message: msg.Message) -> None:
         """Attribute and deliver a message other than a :meth:`result`."""
-        owner = self._tasks.of_message(message) if self._tasks else None
+        owner = self.tasks.of_message(message) if self._task_calls else None
         observe = self._OBSERVERS.get(type(message))
-        turns = self._running if observe is None else observe(self, message)
-        if owner in (None, self._running) and self._certainty is not Certainty.IDLE:
+        turns = self.running if observe is None else observe(self, message)
+        if owner in (None, self.running) and self._certainty is not Certainty.IDLE:
             self.evidence.calls.add((message,))
         if owner is not None:
             turns = tuple(uuid for uuid in owner if uuid in self._open)
@@ -247,7 +241,7 @@ class TurnBook:
 
     def deliver_all(self, messages: list[msg.Message], kinds: Set[type], size: int) -> None:
         """Do the same for a list of messages of these kinds and that size. Keeps the list."""
-        if self._tasks or self._held is not None or not kinds.isdisjoint(self._NEWS):
+        if self._task_calls or self._held is not None or not kinds.isdisjoint(self._NEWS):
             for message in messages:
                 self.deliver(message)
             return
@@ -256,7 +250,7 @@ class TurnBook:
             self._note_last(messages)
             if self._certainty is not Certainty.IDLE:
                 self.evidence.calls.add(messages)
-        self._outbox.deliver(messages, self._running, size)
+        self._outbox.deliver(messages, self.running, size)
 
     def result(self, message: msg.ResultMessage, now: float) -> None:
         """Deliver a result. The outcome follows the last message of its turn."""
@@ -265,7 +259,7 @@ class TurnBook:
             self._pass_over(message)
             return
         self._name_result(named, is_follow_up=message.origin is not None)
-        self._outbox.deliver([message], self._running, line_size(message))
+        self._outbox.deliver([message], self.running, line_size(message))
         self._close_turn(message, now)
 
     def settle(self, message: msg.CommandLifecycle, now: float) -> None:
@@ -278,7 +272,7 @@ class TurnBook:
         uuid = message.command_uuid
         turns = (uuid,) if uuid in self._open else NO_TURN
         self._outbox.deliver([message], turns, line_size(message))
-        if uuid in self._running:
+        if uuid in self.running:
             return
         if message.state == "cancelled":
             self._end((uuid,), Withdrawn(), None, now)
@@ -297,30 +291,29 @@ class TurnBook:
         if self._is_stale(named):
             return
         self._name_result(named, is_follow_up=False)
-        self._end(self._running, ResultLost(what), None, now)
+        self._end(self.running, ResultLost(what), None, now)
         self._next_turn()
 
     def withdraw(self, uuid: str, now: float) -> None:
         """End a prompt that the CLI removed from its queue, even if we guessed that it runs."""
-        if uuid in self._running and self._certainty is Certainty.KNOWN:
+        if uuid in self.running and self._certainty is Certainty.KNOWN:
             return
-        self._running = tuple(other for other in self._running if other != uuid)
+        self.running = tuple(other for other in self.running if other != uuid)
         self._end((uuid,), Withdrawn(), None, now)
 
     def end_all(self, ending: ProcessEnd, now: float) -> None:
         """End every open prompt, because no more messages will come."""
-        self._end(self._running, ending, None, now)
+        self._end(self.running, ending, None, now)
         for uuid in tuple(self._open):
             self._end((uuid,), ending, None, now)
         self._next_turn()
-        self._tasks.clear()
-        self.live_tasks.clear()
+        self.tasks.clear()
 
     # -- which turn runs -----------------------------------------------------------------------
 
     def _on_init(self, message: msg.InitMessage) -> Uuids:
         """Start a turn. Newer CLIs name its prompts, or none for a turn of their own."""
-        echoed = self._running
+        echoed = self.running
         self.evidence.assistant = None
         self._cwd = message.cwd or self._cwd
         if waiting := self._approvals.begin_turn():
@@ -333,56 +326,55 @@ class TurnBook:
         elif echoed:
             # The last of merged prompts is echoed later, or never if a hook blocks it.
             guess = tuple(self._waiting(1))
-            self._running = (*echoed, *guess)
+            self.running = (*echoed, *guess)
             self._certainty = Certainty.LIKELY if guess else Certainty.KNOWN
-        elif self._tasks.is_report_due and self._open:
+        elif self.tasks.announced and self._open:
             self._certainty = Certainty.OPEN
             self._held = []
         else:
-            self._running = tuple(self._waiting(1))
-            self._certainty = Certainty.LIKELY if self._running else Certainty.KNOWN
-        return self._running
+            self.running = tuple(self._waiting(1))
+            self._certainty = Certainty.LIKELY if self.running else Certainty.KNOWN
+        return self.running
 
     def _on_user(self, message: msg.UserMessage) -> Uuids:
         """Note from an echo that a prompt is part of the running turn, or of the next one."""
+        is_of_main_agent = message.parent_tool_use_id is None and not message.is_replay
         if message.is_replay and message.uuid in self._open:
             self._echo(message.uuid)
-        elif message.parent_tool_use_id is None and not message.is_replay:
-            self.live_tasks.has_news = False
-            if message.refused_message_id is not None:
-                self.evidence.text = ""
-        self._tasks.observe(message)
-        return self._running
+        elif is_of_main_agent and message.refused_message_id is not None:
+            self.evidence.text = ""
+        self.tasks.observe(message)
+        return self.running
 
     def _echo(self, uuid: str) -> None:
-        if self._certainty is Certainty.LIKELY and uuid not in self._running:
+        if self._certainty is Certainty.LIKELY and uuid not in self.running:
             # Only the last member was a guess. Prompts that were echoed before stay.
-            self._running = self._running[:-1]
+            self.running = self.running[:-1]
         if self._is_turn_of_the_cli:
             # This prompt was added to it, and the messages held before belong to no prompt.
             self._held = None
         between_turns = self._certainty is Certainty.IDLE
-        self._known((*self._running, uuid) if uuid not in self._running else self._running)
+        self._known((*self.running, uuid) if uuid not in self.running else self.running)
         if between_turns:
             self._certainty = Certainty.IDLE
 
     def _known(self, uuids: Iterable[str]) -> None:
-        self._running = tuple(uuid for uuid in uuids if uuid in self._open)
+        self.running = tuple(uuid for uuid in uuids if uuid in self._open)
         self._certainty = Certainty.KNOWN
         self._release()
 
     def _release(self) -> None:
-        if self._held and self._running:
-            self._emit(Attribute(self._held, self._running))
+        if self._held and self.running:
+            self._emit(Attribute(self._held, self.running))
         self._held = None
 
     def _waiting(self, count: int) -> Iterator[str]:
         """Yield the oldest ``count`` prompts that are not part of the turn."""
-        waiting = (uuid for uuid in self._open if uuid not in self._running)
+        waiting = (uuid for uuid in self._open if uuid not in self.running)
         return (uuid for uuid, _ in zip(waiting, range(count), strict=False))
 
     def _next_turn(self) -> None:
-        self._running = NO_TURN
+        self.running = NO_TURN
         self._certainty = Certainty.IDLE
         self._held = None
         self.evidence = Evidence()
@@ -405,17 +397,16 @@ class TurnBook:
         cost = self.meter.charge_late(message)
         if cost is not None:
             self.usage.charge(message, cost, NO_TURN)
-        if not self._running and self._certainty is not Certainty.IDLE:
+        if not self.running and self._certainty is not Certainty.IDLE:
             self._next_turn()  # it was a turn of the CLI's own
 
     def _note_result(self, message: msg.ResultMessage) -> None:
-        self._tasks.observe(message)
-        if message.origin is not None:
-            self.live_tasks.has_news = False
+        self.meter.has_tasks = self.tasks.is_costly
+        self.tasks.observe(message)
 
     def _name_result(self, named: Iterable[str], *, is_follow_up: bool) -> None:
         """Decide which prompts a result belongs to."""
-        sure = self._running
+        sure = self.running
         if is_follow_up and self._certainty is Certainty.LIKELY:
             sure = sure[:-1]
         mine = dict.fromkeys(uuid for uuid in (*sure, *named) if uuid in self._open)
@@ -426,12 +417,12 @@ class TurnBook:
 
     def _close_turn(self, message: msg.ResultMessage, now: float) -> None:
         cost = self.meter.charge(message)
-        self.usage.charge(message, cost, self._running)
+        self.usage.charge(message, cost, self.running)
         self._note_result(message)
-        if not self._running:
+        if not self.running:
             self._emit(Warn(WarningKind.STRAY_RESULT, f"subtype {message.subtype}"))
         ending = ResultEnd.of(message)
-        self._end(self._running, ending, message, now, cost)
+        self._end(self.running, ending, message, now, cost)
         self._next_turn()
 
     def _end(
@@ -446,19 +437,20 @@ class TurnBook:
         mine = tuple(uuid for uuid in self._open if uuid in uuids)
         pending: PendingApproval | None = None
         # The end of another prompt, or a late report about one, does not end the running turn.
-        if uuids == self._running or not self._running:
+        if uuids == self.running or not self.running:
             # A hook in the settings of the CLI may defer a call of a turn without a prompt.
             pending = self._approvals.end_turn(mine[0] if mine else "", result, self._cwd)
         if not mine:
             return
         # The evidence of the turn does not apply to a prompt outside it.
-        seen = self.evidence if mine[0] in self._running else Evidence()
+        seen = self.evidence if mine[0] in self.running else Evidence()
         facts = self._facts(ending, result, seen)
         if pending is not None and self._approvals.hides_result(result):
             detail = f"call {pending.tool_use_id!r:.80}: this CLI will not show its result"
             self._emit(Warn(WarningKind.APPROVAL_LOST, f"{detail} to the model"))
         for uuid in mine:
             turn = self._open.pop(uuid)
+            self.turns.forget(turn)
             reason, detail = classify(structs.replace(facts, limit=turn.hit))
             outcome: Outcome[Any] = Outcome(
                 reason=reason,
@@ -504,7 +496,7 @@ class TurnBook:
         if message.parent_tool_use_id is None:
             self.evidence.assistant = message
             self.evidence.text = model_text(message) or self.evidence.text
-        return self._running
+        return self.running
 
     def _note_last(self, messages: list[msg.Message]) -> None:
         """Note the last of many messages, and the last text among them."""
@@ -520,41 +512,31 @@ class TurnBook:
     def _on_status(self, message: msg.StatusMessage) -> Uuids:
         if message.compact_error:
             self.evidence.compact_error = message.compact_error
-        return self._running
+        return self.running
 
     def _on_informational(self, message: msg.InformationalMessage) -> Uuids:
         if message.prevent_continuation and not self.evidence.is_compacted:
             self.evidence.hook_notice = HookNotice.of(message)
-        return self._running
+        return self.running
 
     def _on_compact_boundary(self, _: msg.CompactBoundaryMessage) -> Uuids:
         self.evidence.is_compacted = True
-        return self._running
+        return self.running
 
     def _on_rate_limit(self, message: msg.RateLimitEvent) -> Uuids:
         info = message.rate_limit_info
         self.evidence.rate_limit_rejected = info.status == "rejected"
         if info.status == "rejected":
             self.evidence.resets_at = info.resets_at
-        return self._running
+        return self.running
 
     def _on_task(self, message: msg.Message) -> Uuids:
-        self.live_tasks.observe(message)
-        self._tasks.observe(message)
-        return self._running
-
-    def _on_task_started(self, message: msg.TaskStartedMessage) -> Uuids:
-        self.live_tasks.observe(message)
-        self._tasks.start(message, self._running)
-        return self._running
-
-    def _on_task_notification(self, message: msg.TaskNotificationMessage) -> Uuids:
-        self.live_tasks.observe(message)
-        self._tasks.end(message, is_between_turns=self._certainty is Certainty.IDLE)
-        return self._running
+        is_between_turns = self._certainty is Certainty.IDLE
+        self.tasks.observe(message, self.running, is_between_turns=is_between_turns)
+        return self.running
 
     _OBSERVERS: ClassVar[dict[type[msg.Message], Callable[[TurnBook, Any], Uuids]]] = {
-        **dict.fromkeys(LiveTasks.KINDS, _on_task),
+        **dict.fromkeys(Tasks.KINDS, _on_task),
         msg.InitMessage: _on_init,
         msg.UserMessage: _on_user,
         msg.AssistantMessage: _on_assistant,
@@ -562,8 +544,6 @@ class TurnBook:
         msg.InformationalMessage: _on_informational,
         msg.CompactBoundaryMessage: _on_compact_boundary,
         msg.RateLimitEvent: _on_rate_limit,
-        msg.TaskStartedMessage: _on_task_started,
-        msg.TaskNotificationMessage: _on_task_notification,
     }
     """The observer of each kind of message. Other kinds only belong to the running turn."""
 

@@ -23,8 +23,6 @@ from bridle.messages import (
     AssistantMessage,
     Message,
     ResultMessage,
-    TaskNotificationMessage,
-    TaskStartedMessage,
     UserMessage,
 )
 from bridle.messages._stream_objects import Usage
@@ -47,8 +45,8 @@ SPENDING_TIMEOUT = 10.0
 _MAX_UNANSWERED = 3
 """Model calls of one agent after which the cost counts as unknown, however short they were."""
 
-_MAX_TASKS = 1024
-"""Running tasks that are remembered. The oldest one is forgotten first."""
+_MAX_AGENTS = 1024
+"""Agents whose calls are counted. The one that has been silent for longest is forgotten first."""
 
 _MAX_STILL = 3
 """Model calls of one agent after which a total that has not risen is not a cost.
@@ -70,6 +68,8 @@ class Meter:
     def __init__(self) -> None:
         #: Dollars; None before the first result.
         self.total: float | None = None
+        #: True if tasks ran at the last result, so that the total may have risen since.
+        self.has_tasks = False
 
     def charge(self, result: ResultMessage) -> float | None:
         """Return the cost since the last result. None if the result has no total."""
@@ -135,8 +135,7 @@ class Spending:
         self._held_base: float | None = None
         # True while a request for the total at the start is pending.
         self._awaits_start = False
-        # The running tasks, and whether the cost has changed since the last result.
-        self._tasks: dict[str, None] = {}
+        # True if the cost has changed since the last result.
         self._is_outdated = False
         # The last response, and the total of the last result when it arrived.
         self._told: float | None = None
@@ -219,14 +218,10 @@ class Spending:
     def observe(self, message: Message) -> None:
         """Note whether the total of the last result is still current. Takes every message."""
         if isinstance(message, ResultMessage):
-            self._is_outdated = bool(self._tasks) or message.total_cost_usd != self._meter.total
+            self._is_outdated = self._meter.has_tasks or message.total_cost_usd != self._meter.total
             self._forget_counts()
         elif isinstance(message, AssistantMessage):
             self._is_outdated = True
-        elif isinstance(message, TaskStartedMessage):
-            keep(self._tasks, message.task_id, None, _MAX_TASKS)
-        elif isinstance(message, TaskNotificationMessage):
-            self._tasks.pop(message.task_id, None)
 
     def hear(self, message: Message, now: float) -> None:
         """Take the next message of the running turn, or of a task it has started."""
@@ -253,7 +248,7 @@ class Spending:
         last, count = self._calls.pop(message.parent_tool_use_id, (None, 0))
         if message.message_id != last and _has_tokens(message.usage):
             last, count = message.message_id, count + 1
-        keep(self._calls, message.parent_tool_use_id, (last, count), _MAX_TASKS)
+        keep(self._calls, message.parent_tool_use_id, (last, count), _MAX_AGENTS)
 
     def _forget_counts(self) -> None:
         self._calls = {agent: (last, 0) for agent, (last, _) in self._calls.items()}

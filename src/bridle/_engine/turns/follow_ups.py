@@ -16,10 +16,10 @@ from msgspec import structs
 
 from bridle._engine.actions import Action, Deliver, TurnEnded
 from bridle._engine.message_events import api_retry
-from bridle._engine.turns.background_work import BackgroundWork
 from bridle._engine.turns.classify import Facts, LimitHit, ProcessEnd, ResultEnd, classify
 from bridle._engine.turns.cost import Meter
 from bridle._engine.turns.model_text import result_text
+from bridle._engine.turns.task_records import Tasks
 from bridle._engine.turns.turn_records import Turn, Turns
 from bridle._engine.turns.usage import CallCount
 from bridle.events import ApiRetry
@@ -27,18 +27,21 @@ from bridle.messages import ApiRetryMessage, Message, ResultMessage
 from bridle.outcomes import Outcome, OutcomeReason
 
 
-class FollowUps(BackgroundWork):
-    """The background work of one conversation, and the results of the turns that followed it."""
+class FollowUps:
+    """The background work of one conversation, and the results of the turns that followed it.
+
+    ``echoes`` is as in `Tasks`.
+    """
 
     def __init__(self, *, echoes: bool = True) -> None:
-        super().__init__(echoes=echoes)
+        self._tasks = Tasks(echoes=echoes)
         self._results: list[ResultMessage] = []
         # Retries of API requests since the turn's own result.
         self._retries: list[ApiRetry] = []
 
     def observe(self, message: Message) -> None:
         """Observe the next message of the session."""
-        super().observe(message)
+        self._tasks.observe(message)
         if isinstance(message, ResultMessage):
             if message.origin is None:
                 self._retries.clear()
@@ -46,6 +49,16 @@ class FollowUps(BackgroundWork):
                 self._results.append(message)
         elif isinstance(message, ApiRetryMessage):
             self._retries.append(api_retry(message))
+
+    @property
+    def is_working(self) -> bool:
+        """True while background work runs."""
+        return self._tasks.is_alive
+
+    @property
+    def is_pending(self) -> bool:
+        """True while background work runs, or its follow-up turn has not run yet."""
+        return self._tasks.is_alive or bool(self._tasks.announced)
 
     def forget_results(self) -> None:
         """Drop the results of follow-up turns so far: they belong to an earlier answer."""
@@ -82,9 +95,6 @@ class HeldOutcomes:
         """True if the outcome of that prompt is held."""
         return any(turn.uuid == uuid for turn in self._held)
 
-    def __len__(self) -> int:
-        return len(self._held)
-
     def sift(self, actions: Iterable[Action], now: float) -> list[Action]:
         """Return the actions without the outcomes to hold, and with those that are complete."""
         sifted: list[Action] = []
@@ -93,7 +103,7 @@ class HeldOutcomes:
                 if not self._held:
                     self._follow_ups.forget_results()
                     self._calls = CallCount()
-                turn = self._turns.limited[action.uuid]
+                turn = self._turns.records[action.uuid]
                 turn.held = (action.outcome, now)
                 self._held.append(turn)
                 continue

@@ -345,7 +345,7 @@ class TurnBudget:
         ended = [action for action in actions if isinstance(action, TurnEnded)]
         sifted = actions if self._held is None else self._held.sift(actions, now)
         for action in ended:
-            if (turn := self._turns.limited[action.uuid]).held is not None:
+            if (turn := self._turns.records[action.uuid]).held is not None:
                 self._watch.hold(turn)
                 if self._spending is not None:
                     self._spending.hold(action.outcome)
@@ -353,18 +353,18 @@ class TurnBudget:
 
     def check(self, actions: Sequence[Action], now: float, *, is_waiting: bool) -> Verdicts:
         """Observe the actions of the engine at ``now``. Yield what follows from the limits."""
-        watch, limited = self._watch, self._turns.limited
+        watch, records = self._watch, self._turns.records
         was_open = bool(watch.watched)
         for action in actions:
             if isinstance(action, TurnStarted):
-                watch.start(limited[action.uuid], now)
+                watch.start(records[action.uuid], now)
             elif isinstance(action, TurnEnded):
                 if action.outcome.result is not None:
                     watch.tools.clear()  # also the tools of a turn that has reached a limit
-                watch.end(limited[action.uuid], now)
+                watch.end(records[action.uuid], now)
             elif isinstance(action, Deliver):
                 # Messages without a turn come from background work, or from the turn after it.
-                for turn in [limited[uuid] for uuid in action.turns] or tuple(watch.held):
+                for turn in [records[uuid] for uuid in action.turns] or tuple(watch.held):
                     if (hit := watch.hear(turn, action.messages, now)) is not None:
                         yield from self._reach([turn], hit, now)
             elif isinstance(action, Call):
@@ -376,7 +376,9 @@ class TurnBudget:
             yield from self._check_spending(self._spending, actions, now, was_open=was_open)
         for action in actions:
             if isinstance(action, TurnEnded) and action.uuid not in self._turns.open:
-                limited.pop(action.uuid, None)
+                turn = records[action.uuid]
+                turn.is_limited = False
+                self._turns.forget(turn)
 
     def _check_spending(
         self, spending: Spending, actions: Sequence[Action], now: float, *, was_open: bool
@@ -385,17 +387,17 @@ class TurnBudget:
 
         End the turn if the cost is too high, or cannot be read.
         """
-        limited = self._turns.limited
+        records = self._turns.records
         for action in actions:
             if isinstance(action, TurnEnded):
-                spending.end(action.outcome, limited[action.uuid].used.usd)
+                spending.end(action.outcome, records[action.uuid].used.usd)
             elif isinstance(action, TurnStarted) and not was_open:
                 was_open = True
                 spending.begin(now)
             elif isinstance(action, Deliver):
                 for message in action.messages:
                     spending.observe(message)
-        named = [limited[uuid] for uuid in self._book.running if uuid in limited]
+        named = [records[uuid] for uuid in self._book.running if uuid in self._turns]
         running = [turn for turn in (*named, *self._watch.held) if turn.is_watched]
         if not running:
             return
@@ -419,7 +421,7 @@ class TurnBudget:
             self._book.give_up_limits()
             return iter((GiveUp("it did not end a turn it was told to end"),))
         hit = self._watch.expired(kind)
-        return None if hit is None else self._reach([self._turns.limited[subject]], hit, now)
+        return None if hit is None else self._reach([self._turns.records[subject]], hit, now)
 
     def end(self, ending: ProcessEnd, now: float) -> None:
         """Stop watching and release the held outcomes, because the session has ended."""

@@ -122,13 +122,9 @@ class AgentBook:
                 self._note_call(block.id, agent)
         return agent
 
-    def _of_user(self, message: UserMessage) -> AgentNode | None:
+    def _of_part(self, message: UserMessage | StreamEvent) -> AgentNode | None:
         call = message.parent_tool_use_id
-        return None if call is None else self._agent(call, message.subagent_type)
-
-    def _of_stream_event(self, message: StreamEvent) -> AgentNode | None:
-        call = message.parent_tool_use_id
-        return None if call is None else self._agent(call)
+        return None if call is None else self._agent(call, getattr(message, "subagent_type", None))
 
     def _of_progress(self, message: ToolProgress) -> AgentNode | None:
         call = message.parent_tool_use_id
@@ -152,17 +148,15 @@ class AgentBook:
         return self._tasks.get(message.task_id)
 
     def _of_denial(self, message: PermissionDeniedMessage) -> AgentNode | None:
-        return self._tasks.get(message.agent_id or "") or self._callers.get(
-            message.tool_use_id or ""
-        )
+        return self._tasks.get(message.agent_id or "") or self._of_note(message)
 
-    def _of_note(self, message: InformationalMessage) -> AgentNode | None:
+    def _of_note(self, message: InformationalMessage | PermissionDeniedMessage) -> AgentNode | None:
         return self._callers.get(message.tool_use_id or "")
 
     _FINDERS: ClassVar[dict[type, Callable[[AgentBook, Any], AgentNode | None]]] = {
         AssistantMessage: _of_assistant,
-        UserMessage: _of_user,
-        StreamEvent: _of_stream_event,
+        UserMessage: _of_part,
+        StreamEvent: _of_part,
         ToolProgress: _of_progress,
         TaskStartedMessage: _of_task_start,
         TaskProgressMessage: _of_task,

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridle._engine.turns.live_tasks import MAX_TASKS, LiveTasks
 from bridle._engine.turns.subagents import AgentBook
+from bridle._engine.turns.task_records import MAX_TASKS, Tasks
 from bridle.messages import LiveTask, Message, Subagent, TaskStartedMessage, TaskUsage
 
 
@@ -17,7 +17,7 @@ class Book:
 
     def __init__(self) -> None:
         self.agents = AgentBook()
-        self.tasks = LiveTasks(self.agents)
+        self.tasks = Tasks(self.agents)
 
     def tell(self, subtype: str, task_id: str | None = "t", **members: Any) -> list[LiveTask]:
         wire = {"type": "system", "subtype": subtype, **members}
