@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import AsyncMock, MagicMock, Mock
 
 import pytest
-from tests.support.processes import run, until
+from tests.support.processes import LIMIT, run, until
 from tests.support.steps import ReplaceSteps
 from tests.support.values import Lazy
 
@@ -255,15 +255,15 @@ def test_a_plain_function_that_is_not_waited_for_is_left_behind_and_reported() -
 
         def hook(question: CanUseToolContext) -> None:
             asked.set()
-            seen.append(question.wait_cancelled_sync(5))
+            seen.append(question.wait_cancelled_sync(LIMIT))
             release.set()
 
         desk.start(hook, context)
-        await asyncio.to_thread(asked.wait, 5)
+        await asyncio.to_thread(asked.wait, LIMIT)
         assert not context.cancelled
         desk.callbacks.cancel(1)
         assert desk.abandoned == ["call 1"]
-        await asyncio.to_thread(release.wait, 5)
+        await asyncio.to_thread(release.wait, LIMIT)
         await asyncio.sleep(0)
         assert (seen, context.cancelled, desk.reports.empty()) == ([True], True, True)
 
@@ -565,9 +565,13 @@ def test_too_many_abandoned_functions_make_further_calls_be_refused_until_one_re
         desk.start(lambda _: "another kind", None, 1001, CallKind.PERMISSION)
         assert await desk.reports.get() == (1001, "another kind", None)
         gate.release.set()
-        await until(lambda: not gate.running)
-        await asyncio.sleep(0.05)
-        desk.start(lambda _: "again", None, 1002)
+
+        def is_accepted() -> bool:
+            desk.refused.clear()
+            desk.start(lambda _: "again", None, 1002)
+            return not desk.refused
+
+        await until(is_accepted)
         assert await desk.reports.get() == (1002, "again", None)
 
     run(main)
@@ -746,7 +750,7 @@ def test_what_it_returns_after_the_end_is_not_awaited() -> None:
 
         notifier = Notifier(asyncio.get_running_loop(), listener, lambda _: None)
         notifier.tell("a")
-        await asyncio.to_thread(begun.wait, 5)
+        await asyncio.to_thread(begun.wait, LIMIT)
         notifier.close()
         gate.set()
         await notifier.drained()

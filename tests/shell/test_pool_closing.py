@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.support.limits import SetLimits
 from tests.support.pools import Lab, ask, clis, pool_of
-from tests.support.processes import run, until
+from tests.support.processes import LIMIT, run, until
 
 from bridle import Agent, Retry
 from bridle._pool.pool_work import PoolWork
@@ -157,7 +157,7 @@ async def test_cancelling_the_block_waits_for_no_caller(newest: Lab, set_limits:
     serving = asyncio.create_task(serve())
     await entered.wait()
     serving.cancel()
-    await asyncio.wait([serving], timeout=30.0)
+    await asyncio.wait([serving], timeout=LIMIT)
     assert serving.cancelled()
     assert (await jobs[0]).reason == "interrupted"
     assert clis() == set()

@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 from tests.support.limits import SetLimits
 from tests.support.processes import (
+    LIMIT,
     Programs,
     Recorder,
     is_alive,
@@ -97,7 +98,7 @@ def nothing_left() -> Iterator[None]:
     """No test leaves a child process or a descriptor behind."""
     descriptors, processes = open_descriptors(), children()
     yield
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + LIMIT
     while left := [*leaked(descriptors), *(children() - processes)]:
         assert time.monotonic() < deadline, f"descriptors or processes were left: {left}"
         gc.collect()  # and the reaper's thread may be reading /proc at this moment

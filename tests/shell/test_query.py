@@ -1281,17 +1281,22 @@ def test_a_limit_ends_the_query_with_its_error_after_what_came(name: str) -> Non
     run(main)
 
 
-def test_a_slow_reader_is_not_a_silent_cli() -> None:
+def test_a_slow_reader_is_not_a_silent_cli(monkeypatch: pytest.MonkeyPatch) -> None:
     """The idle clock stands still while the CLI is made to wait."""
 
     async def main() -> None:
-        sdk = SdkOptions(max_unread_bytes=20_000, limits=Limits(idle=0.3))
+        sdk = SdkOptions(max_unread_bytes=20_000, limits=Limits(idle=LIMIT))
         with GREETED.start_turn().repeat(20, FakeCli().assistant("x" * 10_000)).result() as cli:
             stream = ask(cli, sdk=sdk)
             await anext(stream)
             run_ = run_of(stream)
             await until(lambda: run_.actor.engine.delivery.is_paused)
-            await asyncio.sleep(0.5)  # longer than silence may last
+            loop = asyncio.get_running_loop()
+            late = loop.time() + 1.5 * LIMIT
+            monkeypatch.setattr(loop, "time", lambda: late)  # longer than silence may last
+            for _ in range(3):
+                await asyncio.sleep(0)
+            monkeypatch.undo()
             assert results(await read(stream)) == ["Done."]
 
     run(main)

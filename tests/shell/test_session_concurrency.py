@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.soak.sessions import options
-from tests.support.processes import is_alive, run
+from tests.support.processes import is_alive, run, until
 
 from bridle import (
     Allow,
@@ -158,6 +158,7 @@ def test_one_session_that_dies_does_not_touch_its_neighbours() -> None:
             sessions = [await start_session(options(cli)) for _ in range(4)]
             turns = [await s.send_user_message("SLOW 0.5") for s in sessions[1:]]
             _ = await sessions[0].send_user_message("EXIT 1")
+            await until(lambda: not sessions[0].alive)
             outcomes = await asyncio.gather(*turns)
             assert all(outcome.ok for outcome in outcomes)
             assert [session.alive for session in sessions] == [False, True, True, True]

@@ -271,13 +271,17 @@ def test_a_loop_over_a_turn_takes_over_from_the_one_before() -> None:
     """R025: two would get some of the messages each."""
 
     async def main() -> None:
-        with FakeCli.auto() as cli:
+        script = FakeCli().expect_initialize().expect_user().start_turn()
+        with script.expect_request("set_model").reply().assistant("mine").result() as cli:
             async with start_session(options(cli)) as session:
-                turn = await session.send_user_message("SLOW 0.2\nSAY mine")
+                turn = await session.send_user_message("go")
                 first = turn.__aiter__()
                 waiting = asyncio.ensure_future(collect(first))
                 await asyncio.sleep(0)  # it waits, and the answer is still to come
-                assert said(await collect_of(turn))[-1] == "mine"
+                reading = asyncio.ensure_future(collect_of(turn))
+                await asyncio.sleep(0)
+                await session.set_model("opus")
+                assert said(await reading) == ["mine"]
                 with pytest.raises(UsageError, match=r"(?s)Another loop .*session\.messages"):
                     await waiting
                 with pytest.raises(UsageError, match="Another loop"):

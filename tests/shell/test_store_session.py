@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from tests.support.limits import SetLimits
-from tests.support.processes import open_descriptors, run, until, wait_until
+from tests.support.processes import LIMIT, open_descriptors, run, until, wait_until
 from tests.support.steps import ReplaceSteps
 from tests.support.stored import plain
 
@@ -619,7 +619,7 @@ def test_the_limit_for_loading_holds_for_a_store_that_ignores_a_cancellation(met
             ).connect()
         )
         try:
-            await asyncio.wait([started], timeout=5.0)
+            await asyncio.wait([started], timeout=LIMIT)
             assert started.done()
             assert isinstance(started.exception(), SessionLoadTimeout)
         finally:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from claude_agent_sdk import InMemorySessionStore
+from tests.support.processes import LIMIT
 from tests.support.servers import PASSWORD, PostgresServer, RedisServer
 from tests.support.stores import (
     DATABASES,
@@ -399,21 +400,20 @@ def test_a_locked_file_delays_the_operation_and_not_the_loop(tmp_path: Path) -> 
     path = tmp_path / "sessions.db"
 
     async def work() -> None:
-        store = SqliteStore(path, timeout=0.5)
+        store = SqliteStore(path, timeout=0.1)
         await store.append(KEY, entries(1))
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        waiting = asyncio.create_task(store.append(KEY, entries(2)))
-        ticks = 0
-        while not waiting.done():
-            await asyncio.sleep(0.01)
-            ticks += 1
         with pytest.raises(StoreError, match="locked"):
-            await waiting
-        assert ticks > 5
+            await store.append(KEY, entries(2))
+        await store.aclose()
+        store = SqliteStore(path, timeout=LIMIT)
+        assert await numbers(store) == [1]
+        waiting = asyncio.create_task(store.append(KEY, entries(2)))
+        await asyncio.sleep(0)  # an operation that holds up the loop would fail here
         other.execute("ROLLBACK")
         other.close()
-        await store.append(KEY, entries(2))
+        await waiting
         assert await numbers(store) == [1, 2]
         await store.aclose()
 
