@@ -171,39 +171,6 @@ def test_a_transport_needs_few_members() -> None:
     assert len(needed) == 10
 
 
-async def test_operations_before_the_session_runs_wait_for_it() -> None:
-    """R251, R253, R434, C29."""
-    puppet = Puppet(greets=False)
-    talk = session(puppet)
-    asking = asyncio.ensure_future(talk.set_model("opus"))
-    connecting = asyncio.ensure_future(talk.connect())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert [frame["request"]["subtype"] for frame in puppet.written] == ["initialize"]
-    puppet.answer("req_0")
-    await connecting
-    assert puppet.written[-1]["request"] == {"subtype": "set_model", "model": "opus"}
-    puppet.answer("req_1")
-    await asking
-    await talk.stop()
-
-
-async def test_cancelling_an_operation_withdraws_it() -> None:
-    """R344: the answer that still comes is dropped."""
-    puppet = Puppet()
-    async with session(puppet) as talk:
-        asking = asyncio.ensure_future(talk.interrupt())
-        await asyncio.sleep(0)
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        puppet.answer("req_1")
-        pinging = asyncio.ensure_future(talk.ping())
-        await asyncio.sleep(0)
-        puppet.answer("req_2")
-        assert await pinging >= 0
-
-
 async def test_a_transport_may_answer_from_within_a_write() -> None:
     """What it says is taken up after what was under way: nothing overtakes anything."""
 
@@ -292,17 +259,6 @@ async def test_a_late_subscription_reports_what_is_missing() -> None:
     assert "44 messages" in warned[0].detail
 
 
-async def test_cancelling_the_start_leaves_nothing_behind() -> None:
-    puppet = Puppet(greets=False)
-    talk = session(puppet)
-    connecting = asyncio.ensure_future(talk.connect())
-    await asyncio.sleep(0)
-    connecting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await connecting
-    assert (talk.lifecycle, puppet.closed) == ("stopped", 1)
-
-
 async def test_a_start_that_fails_carries_what_the_cli_said() -> None:
     """R249, R412, R413: stderr is attached although the process still lives."""
     puppet = Puppet(greets=False)
@@ -311,28 +267,6 @@ async def test_a_start_that_fails_carries_what_the_cli_said() -> None:
         await talk.connect()
     assert failure.value.stderr_tail == "last words"
     assert (talk.lifecycle, puppet.closed) == ("failed", 1)
-
-
-async def test_the_end_of_the_process_settles_everything() -> None:
-    """R343, R367: turns, operations, subscriptions."""
-    puppet = Puppet()
-    talk = session(puppet)
-    await talk.connect()
-    turn = await talk.send_user_message("hello")
-    asking = asyncio.ensure_future(talk.interrupt())
-    reading = asyncio.ensure_future(_collect(talk.messages()))
-    await asyncio.sleep(0)
-    puppet.say(assistant("half an ans"))
-    puppet.end(7)
-    outcome = await turn
-    assert (outcome.reason, outcome.exit_code) == ("cli_exited", 7)
-    with pytest.raises(bridle.SessionStopped):
-        await asking
-    assert [type(message).__name__ for message in await reading] == ["AssistantMessage"]
-    events = [type(event).__name__ async for event in talk.events()]
-    assert events[-1] == "SessionFailed"
-    with pytest.raises(bridle.SessionStopped):
-        _ = await talk.send_user_message("anybody there?")
 
 
 async def _collect(items: Any) -> list[Any]:
@@ -381,22 +315,6 @@ def test_the_end_of_the_event_loop_ends_the_session() -> None:
 
     kept = asyncio.run(main())
     assert (kept.lifecycle, puppet.signals, puppet.closed) == ("stopped", ["term"], 1)
-
-
-@pytest.mark.requirement("S119")
-async def test_stop_is_finished_although_its_caller_is_cancelled() -> None:
-    """R358, C01: cancelling the wait does not cancel the end, and stopping again is fine."""
-    puppet = Puppet()
-    talk = session(puppet)
-    await talk.connect()
-    stopping = asyncio.ensure_future(talk.stop())
-    await asyncio.sleep(0)
-    stopping.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await stopping
-    await talk.stop()
-    await talk.stop()
-    assert (puppet.signals, puppet.closed) == (["term"], 1)
 
 
 @pytest.mark.parametrize("way", ["stop", "aclose"])
@@ -513,15 +431,6 @@ async def test_what_comes_after_the_end_is_dropped() -> None:
         "SessionReady",
         "SessionEnded",
     ]
-
-
-async def test_two_connects_are_one_too_many() -> None:
-    puppet = Puppet()
-    talk = session(puppet)
-    await talk.connect()
-    with pytest.raises(UsageError, match="already started"):
-        await talk.connect()
-    await talk.aclose()
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), bridle.OptionsError("env", "is wrong")])

@@ -383,6 +383,7 @@ async def test_many_tasks_may_end_a_session_at_once() -> None:
         assert [type(event) for event in await told_by(session)] == [SessionReady, SessionEnded]
 
 
+@pytest.mark.requirement("S119")
 @pytest.mark.parametrize("way", ["stop", "aclose"])
 async def test_an_end_whose_wait_is_cancelled_goes_on(way: str) -> None:
     """R356, C01."""

@@ -200,20 +200,6 @@ class Home:
 DONE: Outcome[Any] = Outcome(reason=OutcomeReason.COMPLETED)
 
 
-async def test_the_first_subscription_gets_what_came_before_it() -> None:
-    """R008: later ones begin when they are made."""
-    home = Home()
-    home.subscriptions.put_event(SessionReady("s"))
-    home.put(1)
-    first = home.subscriptions.messages()
-    home.put(2)
-    second = home.subscriptions.messages()
-    home.put(3)
-    assert uuids([await first.take() for _ in range(3)]) == ["1", "2", "3"]
-    assert uuids([await second.take()]) == ["3"]
-    assert len(second) == 0
-
-
 async def test_a_turn_whose_prompt_was_not_sent_is_forgotten() -> None:
     home = Home()
     sent = home.turn("sent")
@@ -455,19 +441,6 @@ async def test_a_loop_that_begins_with_the_wait_for_the_outcome_misses_nothing(
     outcome, messages = await both
     assert outcome == DONE
     assert uuids(messages) == ["1", "2", "3"][: 3 - is_done]
-
-
-async def test_a_turn_that_was_read_to_its_end_can_be_awaited_and_iterated_again() -> None:
-    home = Home()
-    state = home.turn()
-    queue = state.read()
-    home.put(1, turns="u")
-    home.end()
-    assert uuids([await queue.take()]) == ["1"]
-    state.leave(queue)
-    assert await state.wait() == DONE
-    with pytest.raises(Closed):
-        await state.read().take()
 
 
 async def test_a_second_loop_takes_over_from_the_first() -> None:
