@@ -265,14 +265,11 @@ def test_an_edit_that_comes_to_nothing_is_asked_about_again(
     assert any(line.startswith(said) for line in case.person.asked[1])
 
 
-def test_questions_that_overlap_are_asked_one_by_one() -> None:
+async def test_questions_that_overlap_are_asked_one_by_one() -> None:
     case = Case(Person("hm", "y", "n"), "ask")
-
-    async def main() -> list[object]:
-        two = (bash(command="one"), bash(command="two"))
-        return list(await asyncio.gather(*map(case.gate.can_use_tool, two)))
-
-    assert asyncio.run(main()) == [AllowOnce(), Deny("The user does not want this.")]
+    two = (bash(command="one"), bash(command="two"))
+    decisions = await asyncio.gather(*map(case.gate.can_use_tool, two))
+    assert decisions == [AllowOnce(), Deny("The user does not want this.")]
     assert [lines[-1].strip() for lines in case.person.asked] == [
         "command  one",
         "This answer is not one of the choices.",
@@ -280,18 +277,14 @@ def test_questions_that_overlap_are_asked_one_by_one() -> None:
     ]
 
 
-def test_a_question_that_is_withdrawn_leaves_the_next_one_its_turn() -> None:
+async def test_a_question_that_is_withdrawn_leaves_the_next_one_its_turn() -> None:
     case = Case(Person("y", "n"), "ask")
     case.begin()
-
-    async def main() -> object:
-        first = asyncio.create_task(case.gate.can_use_tool(bash(command="one")))
-        await asyncio.sleep(0)
-        first.cancel()
-        await asyncio.wait([first])
-        return await case.gate.can_use_tool(bash(command="two"))
-
-    assert asyncio.run(main()) == Deny("The user does not want this.")
+    first = asyncio.create_task(case.gate.can_use_tool(bash(command="one")))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait([first])
+    assert await case.gate.can_use_tool(bash(command="two")) == Deny("The user does not want this.")
 
 
 # ---------------------------------------------------------------- plans and questions

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.stores import run
+from tests.support.processes import run
 
 from bridle import Agent
 from bridle.cli import main

@@ -290,19 +290,15 @@ def test_promises_that_are_not_tried_in_time_count_as_not_verified(
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
-def test_a_worker_takes_runs_with_a_verified_cli(cli: Path, tmp_path: Path) -> None:
+async def test_a_worker_takes_runs_with_a_verified_cli(cli: Path, tmp_path: Path) -> None:
     fleet = pytest.importorskip("bridle.fleet", reason="needs the extra 'fleet' (dbos)")
     pytest.importorskip("dbos", reason="needs the extra 'fleet' (dbos)")
     store_verification(result(cli))
     made = fleet.Fleet(Agent(cli_path=str(cli)), f"sqlite:///{tmp_path}/runs.db", verified=True)
-
-    async def main() -> None:
-        stop = asyncio.Event()
-        stop.set()
-        await made.work(stop=stop)
-        await made.aclose()
-
-    asyncio.run(main())
+    stop = asyncio.Event()
+    stop.set()
+    await made.work(stop=stop)
+    await made.aclose()
 
 
 def test_a_newer_cli_is_reported_once_for_each_version(set_limits: SetLimits) -> None:

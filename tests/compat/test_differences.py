@@ -60,42 +60,34 @@ def test_a_message_longer_than_one_mebibyte_arrives(place: Path) -> None:
     assert len(large_message.data["text"]) == 2 << 20
 
 
-def test_a_prompt_may_wait_for_a_first_result_that_is_an_error(place: Path) -> None:
+async def test_a_prompt_may_wait_for_a_first_result_that_is_an_error(place: Path) -> None:
     """The CLI has accepted the session, so the result belongs to the conversation."""
     fields = "result='no', duration_ms=1, duration_api_ms=1, num_turns=1, session_id='s'"
     failing = f"say(type='result', subtype='success', is_error=True, {fields}); continue"
     given = options(place, f"if kind == 'user': {failing}")
+    seen = asyncio.Event()
+    messages: list[sdk.Message] = []
 
-    async def main() -> list[sdk.Message]:
-        seen = asyncio.Event()
-        messages: list[sdk.Message] = []
+    async def prompts() -> AsyncIterator[dict[str, Any]]:
+        yield {"type": "user", "message": {"role": "user", "content": "a"}}
+        await seen.wait()
 
-        async def prompts() -> AsyncIterator[dict[str, Any]]:
-            yield {"type": "user", "message": {"role": "user", "content": "a"}}
-            await seen.wait()
-
-        async with asyncio.timeout(30):
-            async for message in query(prompt=prompts(), options=given):
-                messages.append(message)
-                seen.set()
-        return messages
-
-    assert asyncio.run(main())
+    async with asyncio.timeout(30):
+        async for message in query(prompt=prompts(), options=given):
+            messages.append(message)
+            seen.set()
+    assert messages
 
 
-def test_a_line_over_the_limit_ends_a_query_and_not_a_client(place: Path) -> None:
+async def test_a_line_over_the_limit_ends_a_query_and_not_a_client(place: Path) -> None:
     large = "say(type='system', subtype='large', text='x' * 5000)"
     given = options(place, f"if kind == 'user': {large}", max_buffer_size=2000)
-
-    async def main() -> None:
-        with pytest.raises(sdk.CLIJSONDecodeError):
-            await read("hi", given)
-        async with ClaudeSDKClient(given) as client:
-            await client.query("hi")
-            [result] = [message async for message in client.receive_response()]
-            assert isinstance(result, sdk.ResultMessage)
-
-    asyncio.run(main())
+    with pytest.raises(sdk.CLIJSONDecodeError):
+        await read("hi", given)
+    async with ClaudeSDKClient(given) as client:
+        await client.query("hi")
+        [result] = [message async for message in client.receive_response()]
+        assert isinstance(result, sdk.ResultMessage)
 
 
 def test_a_plain_list_of_prompts_is_sent(place: Path) -> None:
@@ -105,15 +97,11 @@ def test_a_plain_list_of_prompts_is_sent(place: Path) -> None:
     assert len(messages) == 2
 
 
-def test_a_cli_that_exits_during_the_start_is_noticed_at_once(place: Path) -> None:
+async def test_a_cli_that_exits_during_the_start_is_noticed_at_once(place: Path) -> None:
     given = options(place, "sys.exit(0)")
-
-    async def main() -> None:
-        async with asyncio.timeout(30):
-            with pytest.raises(sdk.ClaudeSDKError):
-                await ClaudeSDKClient(given).connect()
-
-    asyncio.run(main())
+    async with asyncio.timeout(30):
+        with pytest.raises(sdk.ClaudeSDKError):
+            await ClaudeSDKClient(given).connect()
 
 
 def test_an_error_has_the_last_lines_of_stderr(place: Path) -> None:
@@ -123,41 +111,31 @@ def test_an_error_has_the_last_lines_of_stderr(place: Path) -> None:
     assert "out of hay" in str(caught.value.stderr)
 
 
-def test_a_refused_control_request_raises_an_error_of_the_sdk(place: Path) -> None:
-    async def main() -> None:
-        async with ClaudeSDKClient(options(place)) as client:
-            with pytest.raises(sdk.ClaudeSDKError, match="not today"):
-                await client.set_model("x")
-
-    asyncio.run(main())
+async def test_a_refused_control_request_raises_an_error_of_the_sdk(place: Path) -> None:
+    async with ClaudeSDKClient(options(place)) as client:
+        with pytest.raises(sdk.ClaudeSDKError, match="not today"):
+            await client.set_model("x")
 
 
-def test_connecting_again_ends_the_first_cli(place: Path) -> None:
-    async def main() -> None:
-        client = ClaudeSDKClient(options(place))
-        await client.connect()
-        await client.connect()
-        first, second = map(int, (place / "pids").read_text().split())
-        with pytest.raises(ProcessLookupError):
-            os.kill(first, 0)
-        os.kill(second, 0)
-        await client.disconnect()
-
-    asyncio.run(main())
+async def test_connecting_again_ends_the_first_cli(place: Path) -> None:
+    client = ClaudeSDKClient(options(place))
+    await client.connect()
+    await client.connect()
+    first, second = map(int, (place / "pids").read_text().split())
+    with pytest.raises(ProcessLookupError):
+        os.kill(first, 0)
+    os.kill(second, 0)
+    await client.disconnect()
 
 
-def test_unread_messages_do_not_delay_control_requests(place: Path) -> None:
+async def test_unread_messages_do_not_delay_control_requests(place: Path) -> None:
     flood = "for number in range(500): say(type='system', subtype='noise', number=number)"
     given = options(place, f"if kind == 'user':\n    {flood}")
-
-    async def main() -> None:
-        async with ClaudeSDKClient(given) as client, asyncio.timeout(30):
-            await client.query("hi")
-            with pytest.raises(sdk.ClaudeSDKError, match="not today"):
-                await client.interrupt()
-            assert len([message async for message in client.receive_response()]) == 501
-
-    asyncio.run(main())
+    async with ClaudeSDKClient(given) as client, asyncio.timeout(30):
+        await client.query("hi")
+        with pytest.raises(sdk.ClaudeSDKError, match="not today"):
+            await client.interrupt()
+        assert len([message async for message in client.receive_response()]) == 501
 
 
 def test_plain_functions_are_accepted_as_callbacks(place: Path) -> None:
@@ -188,19 +166,15 @@ if kind == 'user':
     assert reply.data["reply"]["response"]["systemMessage"] == "noted"
 
 
-def test_a_cli_that_closes_its_output_and_does_not_exit_is_ended(place: Path) -> None:
+async def test_a_cli_that_closes_its_output_and_does_not_exit_is_ended(place: Path) -> None:
     """The answer is there, so the loop ends without an error."""
     given = options(place, CLOSES_OUTPUT)
-
-    async def main() -> None:
-        async with asyncio.timeout(60):
-            [result] = await read("hi", given)
-            assert isinstance(result, sdk.ResultMessage)
-            async with ClaudeSDKClient(given) as client:
-                await client.query("hi")
-                assert len([message async for message in client.receive_messages()]) == 1
-
-    asyncio.run(main())
+    async with asyncio.timeout(60):
+        [result] = await read("hi", given)
+        assert isinstance(result, sdk.ResultMessage)
+        async with ClaudeSDKClient(given) as client:
+            await client.query("hi")
+            assert len([message async for message in client.receive_messages()]) == 1
 
 
 @pytest.mark.parametrize(
@@ -211,28 +185,21 @@ def test_a_cli_that_closes_its_output_and_does_not_exit_is_ended(place: Path) ->
         "sys.exit(143)",
     ],
 )
-def test_a_cli_that_is_killed_during_a_turn_is_reported(place: Path, end: str) -> None:
+async def test_a_cli_that_is_killed_during_a_turn_is_reported(place: Path, end: str) -> None:
     given = options(place, f"if kind == 'user': {end}")
-
-    async def main() -> None:
+    with pytest.raises(sdk.ProcessError):
+        await read("hi", given)
+    async with ClaudeSDKClient(given) as client:
+        await client.query("hi")
         with pytest.raises(sdk.ProcessError):
-            await read("hi", given)
-        async with ClaudeSDKClient(given) as client:
-            await client.query("hi")
-            with pytest.raises(sdk.ProcessError):
-                await anext(client.receive_response())
-
-    asyncio.run(main())
+            await anext(client.receive_response())
 
 
-def test_an_open_request_fails_when_the_cli_exits(place: Path) -> None:
-    async def main() -> None:
-        async with ClaudeSDKClient(options(place, "if kind == 'interrupt': sys.exit()")) as client:
-            async with asyncio.timeout(30):
-                with pytest.raises(sdk.CLIConnectionError):
-                    await client.interrupt()
-
-    asyncio.run(main())
+async def test_an_open_request_fails_when_the_cli_exits(place: Path) -> None:
+    async with ClaudeSDKClient(options(place, "if kind == 'interrupt': sys.exit()")) as client:
+        async with asyncio.timeout(30):
+            with pytest.raises(sdk.CLIConnectionError):
+                await client.interrupt()
 
 
 def test_stderr_that_is_not_utf_8_does_not_stop_the_cli(place: Path) -> None:
@@ -244,38 +211,31 @@ def test_stderr_that_is_not_utf_8_does_not_stop_the_cli(place: Path) -> None:
     assert lines[-1] == "end"
 
 
-def test_messages_that_have_arrived_can_be_read_after_disconnect(place: Path) -> None:
+async def test_messages_that_have_arrived_can_be_read_after_disconnect(place: Path) -> None:
     flood = "for number in range(300): say(type='system', subtype='noise', number=number)"
-
-    async def main() -> None:
-        client = ClaudeSDKClient(options(place, f"if kind == 'user':\n    {flood}"))
-        await client.connect()
-        await client.query("hi")
-        messages = client.receive_messages()
-        await anext(messages)
-        with pytest.raises(sdk.ClaudeSDKError):  # the CLI has sent everything before its answer
-            await client.interrupt()
-        await client.disconnect()
-        assert len([message async for message in messages]) == 300
-
-    asyncio.run(main())
+    client = ClaudeSDKClient(options(place, f"if kind == 'user':\n    {flood}"))
+    await client.connect()
+    await client.query("hi")
+    messages = client.receive_messages()
+    await anext(messages)
+    with pytest.raises(sdk.ClaudeSDKError):  # the CLI has sent everything before its answer
+        await client.interrupt()
+    await client.disconnect()
+    assert len([message async for message in messages]) == 300
 
 
-def test_the_cli_ends_although_disconnect_is_cancelled(place: Path) -> None:
-    async def main() -> None:
-        client = ClaudeSDKClient(options(place))
-        await client.connect()
-        ending = asyncio.ensure_future(client.disconnect())
-        await asyncio.sleep(0)
-        ending.cancel()
-        await asyncio.wait([ending])
-        pid = int((place / "pids").read_text())
-        await until(lambda: not is_alive(pid))
-
-    asyncio.run(main())
+async def test_the_cli_ends_although_disconnect_is_cancelled(place: Path) -> None:
+    client = ClaudeSDKClient(options(place))
+    await client.connect()
+    ending = asyncio.ensure_future(client.disconnect())
+    await asyncio.sleep(0)
+    ending.cancel()
+    await asyncio.wait([ending])
+    pid = int((place / "pids").read_text())
+    await until(lambda: not is_alive(pid))
 
 
-def test_a_slow_store_does_not_delay_requests_and_loses_no_message(place: Path) -> None:
+async def test_a_slow_store_does_not_delay_requests_and_loses_no_message(place: Path) -> None:
     """Waiting for the store can be cancelled: the next loop gets the result."""
     transcript = "/c/projects/-work/11111111-1111-4111-8111-111111111111.jsonl"
     entry = "dict(type='user', uuid='u1', sessionId='s')"
@@ -291,21 +251,18 @@ def test_a_slow_store_does_not_delay_requests_and_loses_no_message(place: Path) 
             await self.answers.wait()
             await super().append(key, entries)
 
-    async def main() -> None:
-        store = Slow()
-        given = options(place, f"if kind == 'user': {mirror}", session_store=store)
-        async with ClaudeSDKClient(given) as client, asyncio.timeout(30):
-            await client.query("hi")
-            waiting = asyncio.ensure_future(anext(client.receive_response()))
-            await store.is_asked.wait()
-            with pytest.raises(sdk.ClaudeSDKError, match="not today"):
-                await client.interrupt()
-            waiting.cancel()
-            await asyncio.wait([waiting])
-            store.answers.set()
-            assert isinstance(await anext(client.receive_response()), sdk.ResultMessage)
-
-    asyncio.run(main())
+    store = Slow()
+    given = options(place, f"if kind == 'user': {mirror}", session_store=store)
+    async with ClaudeSDKClient(given) as client, asyncio.timeout(30):
+        await client.query("hi")
+        waiting = asyncio.ensure_future(anext(client.receive_response()))
+        await store.is_asked.wait()
+        with pytest.raises(sdk.ClaudeSDKError, match="not today"):
+            await client.interrupt()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        store.answers.set()
+        assert isinstance(await anext(client.receive_response()), sdk.ResultMessage)
 
 
 def test_under_trio_a_cancelled_loop_gets_no_more_messages(place: Path) -> None:
@@ -330,20 +287,16 @@ def test_under_trio_a_cancelled_loop_gets_no_more_messages(place: Path) -> None:
     assert len(seen) == 1
 
 
-def test_requests_after_the_end_of_the_cli_raise_a_connection_error(place: Path) -> None:
+async def test_requests_after_the_end_of_the_cli_raise_a_connection_error(place: Path) -> None:
     """The reader raises the error of the process."""
     end = "import signal; os.kill(os.getpid(), signal.SIGKILL)"
-
-    async def main() -> None:
-        async with ClaudeSDKClient(options(place, f"if kind == 'user': {end}")) as client:
-            await client.query("hi")
-            with pytest.raises(sdk.ProcessError):
-                await anext(client.receive_messages())
-            for request in (client.interrupt, client.get_context_usage, lambda: client.query("x")):
-                with pytest.raises(sdk.CLIConnectionError):
-                    await request()
-
-    asyncio.run(main())
+    async with ClaudeSDKClient(options(place, f"if kind == 'user': {end}")) as client:
+        await client.query("hi")
+        with pytest.raises(sdk.ProcessError):
+            await anext(client.receive_messages())
+        for request in (client.interrupt, client.get_context_usage, lambda: client.query("x")):
+            with pytest.raises(sdk.CLIConnectionError):
+                await request()
 
 
 ASKS_FOR_PERMISSION = """\
@@ -410,7 +363,7 @@ def test_an_exit_in_a_callback_denies_the_call(place: Path) -> None:
     assert '"deny"' in (place / "answers").read_text()
 
 
-def test_a_hook_that_ends_the_turn_prevents_the_call(place: Path) -> None:
+async def test_a_hook_that_ends_the_turn_prevents_the_call(place: Path) -> None:
     behaviour = """\
 if kind == 'initialize':
     hook = asked['request']['hooks']['PreToolUse'][0]['hookCallbackIds'][0]
@@ -425,20 +378,16 @@ if kind == 'user':
         return {"continue_": False, "stopReason": "enough"}
 
     given = options(place, behaviour, hooks={"PreToolUse": [sdk.HookMatcher(hooks=[stop])]})
-
-    async def main() -> None:
-        async with ClaudeSDKClient(given) as client:
-            await client.query("go")
-            reply = await anext(client.receive_response())
-            assert isinstance(reply, sdk.SystemMessage)
-            answer = reply.data["reply"]["response"]
-            assert (answer["continue"], answer["stopReason"]) == (False, "enough")
-            assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
-
-    asyncio.run(main())
+    async with ClaudeSDKClient(given) as client:
+        await client.query("go")
+        reply = await anext(client.receive_response())
+        assert isinstance(reply, sdk.SystemMessage)
+        answer = reply.data["reply"]["response"]
+        assert (answer["continue"], answer["stopReason"]) == (False, "enough")
+        assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
-def test_a_client_takes_no_prompt_after_a_deferred_call(place: Path) -> None:
+async def test_a_client_takes_no_prompt_after_a_deferred_call(place: Path) -> None:
     """The prompt would make the CLI discard the call."""
     deferred = """\
 if kind == 'user':
@@ -446,12 +395,8 @@ if kind == 'user':
         num_turns=1, session_id='s', terminal_reason='tool_deferred', user_message_uuids=[
         asked['uuid']], deferred_tool_use=dict(id='t', name='Bash', input={}))
     continue"""
-
-    async def main() -> None:
-        async with ClaudeSDKClient(options(place, deferred)) as client:
-            await client.query("one")
-            _ = [message async for message in client.receive_response()]
-            with pytest.raises(sdk.CLIConnectionError, match=r"call of Bash is deferred"):
-                await client.query("two")
-
-    asyncio.run(main())
+    async with ClaudeSDKClient(options(place, deferred)) as client:
+        await client.query("one")
+        _ = [message async for message in client.receive_response()]
+        with pytest.raises(sdk.CLIConnectionError, match=r"call of Bash is deferred"):
+            await client.query("two")

@@ -87,19 +87,16 @@ def informational(messages: list[Any]) -> list[str]:
 # ---------------------------------------------------------------- the process and its lines
 
 
-def test_a_request_stays_open_when_the_cli_has_exited(place: Path) -> None:
-    async def main() -> None:
-        async with client_of(place, "if kind == 'interrupt': sys.exit(0)") as client:
-            asking = asyncio.create_task(client.interrupt())
-            await client._query._read_task.wait()
-            assert not asking.done()
-            asking.cancel()
-
-    asyncio.run(main())
+async def test_a_request_stays_open_when_the_cli_has_exited(place: Path) -> None:
+    async with client_of(place, "if kind == 'interrupt': sys.exit(0)") as client:
+        asking = asyncio.create_task(client.interrupt())
+        await client._query._read_task.wait()
+        assert not asking.done()
+        asking.cancel()
     assert Query._send_control_request.__defaults__ == (60.0,)
 
 
-def test_a_loop_goes_on_when_the_cli_closes_its_output(place: Path) -> None:
+async def test_a_loop_goes_on_when_the_cli_closes_its_output(place: Path) -> None:
     behaviour = """\
 if kind == 'user':
     import signal
@@ -107,17 +104,13 @@ if kind == 'user':
     os.close(1)
     open('closed', 'w').close()
     signal.pause()"""
-
-    async def main() -> None:
-        asking = asyncio.create_task(ask_small_cli(place, behaviour))
-        await until_exists("closed")
-        done, _ = await asyncio.wait([asking], timeout=0.5)
-        assert not done
-        os.kill(pids()[0], signal.SIGKILL)
-        with contextlib.suppress(official.ClaudeSDKError):
-            await asking
-
-    asyncio.run(main())
+    asking = asyncio.create_task(ask_small_cli(place, behaviour))
+    await until_exists("closed")
+    done, _ = await asyncio.wait([asking], timeout=0.5)
+    assert not done
+    os.kill(pids()[0], signal.SIGKILL)
+    with contextlib.suppress(official.ClaudeSDKError):
+        await asking
 
 
 def test_an_exit_without_a_result_ends_the_loop(place: Path) -> None:
@@ -138,19 +131,16 @@ def test_any_item_is_sent_as_a_prompt(place: Path, caplog: pytest.LogCaptureFixt
     assert "closing stdin" in caplog.text
 
 
-def test_a_list_of_prompts_waits(place: Path) -> None:
-    async def main() -> None:
-        prompt = {"type": "user", "message": {"role": "user", "content": "go"}}
-        asking = asyncio.create_task(ask_small_cli(place, "", [prompt]))
-        await until_exists("pids")
-        done, _ = await asyncio.wait([asking], timeout=0.5)
-        assert not done
-        assert not Path("prompts").exists()
-        os.kill(pids()[0], signal.SIGKILL)
-        with contextlib.suppress(official.ClaudeSDKError):
-            await asking
-
-    asyncio.run(main())
+async def test_a_list_of_prompts_waits(place: Path) -> None:
+    prompt = {"type": "user", "message": {"role": "user", "content": "go"}}
+    asking = asyncio.create_task(ask_small_cli(place, "", [prompt]))
+    await until_exists("pids")
+    done, _ = await asyncio.wait([asking], timeout=0.5)
+    assert not done
+    assert not Path("prompts").exists()
+    os.kill(pids()[0], signal.SIGKILL)
+    with contextlib.suppress(official.ClaudeSDKError):
+        await asking
 
 
 @pytest.mark.parametrize(
@@ -171,39 +161,32 @@ def test_bytes_that_are_not_utf_8_end_the_session(place: Path) -> None:
         asyncio.run(ask_small_cli(place, r"if kind == 'user': os.write(1, b'{\xff}\n')"))
 
 
-def test_a_second_connect_leaves_the_first_cli_running(place: Path) -> None:
-    async def main() -> None:
-        client = client_of(place)
-        await client.connect()
-        first = client._query
-        await client.connect()
-        assert [is_alive(pid) for pid in pids()] == [True, True]
-        await client.disconnect()
-        await first.close()
-        first.close_receive_stream()
-
-    asyncio.run(main())
+async def test_a_second_connect_leaves_the_first_cli_running(place: Path) -> None:
+    client = client_of(place)
+    await client.connect()
+    first = client._query
+    await client.connect()
+    assert [is_alive(pid) for pid in pids()] == [True, True]
+    await client.disconnect()
+    await first.close()
+    first.close_receive_stream()
 
 
-def test_a_loop_that_cancels_its_task_gets_no_further_message(place: Path) -> None:
+async def test_a_loop_that_cancels_its_task_gets_no_further_message(place: Path) -> None:
     behaviour = (
         "if kind == 'user':\n    for number in range(3): say(type='system', subtype='status')"
     )
     seen: list[Any] = []
-
-    async def main() -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        async with client_of(place, behaviour) as client:
-            await client.query("go")
-            await until(lambda: client._query._message_send.statistics().current_buffer_used >= 4)
-            with contextlib.suppress(asyncio.CancelledError):
-                async for message in client.receive_response():
-                    seen.append(message)
-                    task.cancel()
-            task.uncancel()
-
-    asyncio.run(main())
+    task = asyncio.current_task()
+    assert task is not None
+    async with client_of(place, behaviour) as client:
+        await client.query("go")
+        await until(lambda: client._query._message_send.statistics().current_buffer_used >= 4)
+        with contextlib.suppress(asyncio.CancelledError):
+            async for message in client.receive_response():
+                seen.append(message)
+                task.cancel()
+        task.uncancel()
     assert len(seen) == 1
 
 
@@ -230,17 +213,13 @@ def test_a_cli_that_ignores_the_end_of_its_input_outlives_a_killed_program(place
         os.kill(pid, signal.SIGKILL)
 
 
-def test_a_control_request_that_fails_raises_a_plain_exception(place: Path) -> None:
+async def test_a_control_request_that_fails_raises_a_plain_exception(place: Path) -> None:
     succeed = "if kind == 'set_model': answer(asked, subtype='success', response={}); continue"
-
-    async def main() -> None:
-        async with client_of(place, succeed) as client:
-            assert await client.set_model("x") is None
-            with pytest.raises(Exception, match="not today") as caught:
-                await client.interrupt()
-            assert type(caught.value) is Exception
-
-    asyncio.run(main())
+    async with client_of(place, succeed) as client:
+        assert await client.set_model("x") is None
+        with pytest.raises(Exception, match="not today") as caught:
+            await client.interrupt()
+        assert type(caught.value) is Exception
 
 
 def test_the_stderr_of_a_process_error_is_a_fixed_text(place: Path) -> None:
@@ -300,51 +279,45 @@ def test_on_failure_needs_a_cli_that_supports_it(place: Path) -> None:
         asyncio.run(messages_of(BASH, hooks=given, cli_path=OLDER_CLI))
 
 
-def test_continue_false_lets_the_tool_run_and_ends_the_turn(place: Path) -> None:
+async def test_continue_false_lets_the_tool_run_and_ends_the_turn(place: Path) -> None:
     async def end(*_: object) -> Any:
         return {"continue_": False, "stopReason": "enough"}
 
-    async def main() -> int:
-        given = hooks("PreToolUse", end)
-        script = [[BASH], [text("done")]]
-        async with connected(script, allowed_tools=["Bash"], hooks=given) as (client, model):
-            await ask(client)
-            return len(model.requests)
-
-    assert asyncio.run(main()) == 1
+    given = hooks("PreToolUse", end)
+    script = [[BASH], [text("done")]]
+    async with connected(script, allowed_tools=["Bash"], hooks=given) as (client, model):
+        await ask(client)
+        assert len(model.requests) == 1
     assert Path("ran").exists()
 
 
-def test_a_deferred_call_is_discarded_or_runs_without_a_decision(place: Path) -> None:
+async def test_a_deferred_call_is_discarded_or_runs_without_a_decision(place: Path) -> None:
     async def defer(*_: object) -> Any:
         decision = {"hookEventName": "PreToolUse", "permissionDecision": "defer"}
         return {"hookSpecificOutput": decision}
 
-    async def main() -> None:
-        given: dict[str, Any] = {"allowed_tools": ["Bash"], "hooks": hooks("PreToolUse", defer)}
-        script: list[Any] = [[BASH], [text("done")], [BASH], repeat([text("done")])]
-        async with connected(script, **given) as (client, model):
-            *_, deferred = await ask(client)
-            assert deferred.deferred_tool_use.name == "Bash"
-            *_, result = await ask(client, "and now?")
-            assert (result.result, result.deferred_tool_use) == ("done", None)
-            assert not Path("ran").exists()
-            *_, deferred = await ask(client, "again")
-            await client.disconnect()
-            resumed = official.ClaudeAgentOptions(
-                env=model.env,
-                setting_sources=[],
-                allowed_tools=["Bash"],
-                resume=deferred.session_id,
-            )
-            async for _ in official.query(prompt="more", options=resumed):
-                pass
-
-    asyncio.run(main())
+    given: dict[str, Any] = {"allowed_tools": ["Bash"], "hooks": hooks("PreToolUse", defer)}
+    script: list[Any] = [[BASH], [text("done")], [BASH], repeat([text("done")])]
+    async with connected(script, **given) as (client, model):
+        *_, deferred = await ask(client)
+        assert deferred.deferred_tool_use.name == "Bash"
+        *_, result = await ask(client, "and now?")
+        assert (result.result, result.deferred_tool_use) == ("done", None)
+        assert not Path("ran").exists()
+        *_, deferred = await ask(client, "again")
+        await client.disconnect()
+        resumed = official.ClaudeAgentOptions(
+            env=model.env,
+            setting_sources=[],
+            allowed_tools=["Bash"],
+            resume=deferred.session_id,
+        )
+        async for _ in official.query(prompt="more", options=resumed):
+            pass
     assert Path("ran").exists()
 
 
-def test_a_settings_file_chooses_the_mode_beside_a_permission_callback(place: Path) -> None:
+async def test_a_settings_file_chooses_the_mode_beside_a_permission_callback(place: Path) -> None:
     asked: list[str] = []
 
     async def decide(name: str, *_: object) -> Any:
@@ -356,48 +329,38 @@ def test_a_settings_file_chooses_the_mode_beside_a_permission_callback(place: Pa
     (place / ".claude/settings.json").write_text(json.dumps(settings))
     call = tool_use("Write", file_path=str(place / "made"), content="x")
     options = {"setting_sources": ["project"], "can_use_tool": decide}
-
-    async def main() -> Any:
-        script = [[call], [text("done")]]
-        async with connected(script, **options) as (client, _):
-            return (await ask(client))[0]
-
-    init = asyncio.run(main())
+    script = [[call], [text("done")]]
+    async with connected(script, **options) as (client, _):
+        init = (await ask(client))[0]
     assert init.data["permissionMode"] == "acceptEdits"
     assert (asked, (place / "made").exists()) == ([], True)
 
 
-def test_a_hook_without_a_tool_gets_an_id_and_a_dict_and_no_signal(place: Path) -> None:
+async def test_a_hook_without_a_tool_gets_an_id_and_a_dict_and_no_signal(place: Path) -> None:
     seen: list[Any] = []
 
     async def hook(*arguments: Any) -> Any:
         seen.append(arguments)
         return {}
 
-    async def main() -> None:
-        async with connected([[text("hi")]], hooks=hooks("UserPromptSubmit", hook)) as (client, _):
-            await ask(client)
-
-    asyncio.run(main())
+    async with connected([[text("hi")]], hooks=hooks("UserPromptSubmit", hook)) as (client, _):
+        await ask(client)
     [(given, tool_use_id, context)] = seen
     assert isinstance(given, dict)
     assert isinstance(tool_use_id, str)
     assert context["signal"] is None
 
 
-def test_matchers_of_one_event_run_at_the_same_time(place: Path) -> None:
-    async def main() -> None:
-        both = asyncio.Barrier(2)
+async def test_matchers_of_one_event_run_at_the_same_time(place: Path) -> None:
+    both = asyncio.Barrier(2)
 
-        async def wait(*_: object) -> Any:
-            await both.wait()
-            return {}
+    async def wait(*_: object) -> Any:
+        await both.wait()
+        return {}
 
-        given = hooks("UserPromptSubmit", wait, wait)
-        async with connected([[text("hi")]], hooks=given) as (client, _):
-            await ask(client)
-
-    asyncio.run(main())
+    given = hooks("UserPromptSubmit", wait, wait)
+    async with connected([[text("hi")]], hooks=given) as (client, _):
+        await ask(client)
 
 
 @pytest.mark.parametrize("fails", [True, False], ids=["raises", "no permission result"])
@@ -458,13 +421,10 @@ def test_options_are_mutable_and_not_checked() -> None:
     assert options.model == "other"
 
 
-def test_a_failed_api_call_has_the_subtype_success(place: Path) -> None:
-    async def main() -> None:
-        async with connected([error(401)]) as (client, _):
-            *_, result = await ask(client)
-            assert (result.subtype, result.is_error) == ("success", True)
-
-    asyncio.run(main())
+async def test_a_failed_api_call_has_the_subtype_success(place: Path) -> None:
+    async with connected([error(401)]) as (client, _):
+        *_, result = await ask(client)
+        assert (result.subtype, result.is_error) == ("success", True)
 
 
 def test_a_title_is_not_looked_up_in_the_store(place: Path) -> None:

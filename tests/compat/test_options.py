@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import warnings
 from typing import Any
@@ -198,30 +197,22 @@ def test_a_callback_that_is_not_always_called_is_reported(
         ),
     ],
 )
-def test_a_rejected_option_is_reported_under_its_official_name(
+async def test_a_rejected_option_is_reported_under_its_official_name(
     given: dict[str, Any], text: str
 ) -> None:
     """The error has the class of the official SDK, and is a ValueError as well."""
-
-    async def ask() -> None:
+    with pytest.raises(ProcessError) as caught:
         async for _ in query(prompt="Hi", options=ClaudeAgentOptions(**given)):
             pass
-
-    with pytest.raises(ProcessError) as caught:
-        asyncio.run(ask())
     assert isinstance(caught.value, ValueError)
     assert text in str(caught.value)
 
 
-def test_the_warning_names_the_line_of_the_program() -> None:
+async def test_the_warning_names_the_line_of_the_program() -> None:
     given = ClaudeAgentOptions(can_use_tool=allow, allowed_tools=["Read"], cli_path="/no/such/cli")
-
-    async def ask() -> None:
+    with pytest.warns(CanUseToolShadowedWarning) as caught, pytest.raises(ClaudeSDKError):
         async for _ in query(prompt="Hi", options=given):
             pass
-
-    with pytest.warns(CanUseToolShadowedWarning) as caught, pytest.raises(ClaudeSDKError):
-        asyncio.run(ask())
     assert caught[0].filename == __file__
 
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import claude_agent_sdk as official
 import pytest
-from tests.support.stores import run
+from tests.support.processes import run
 
 from bridle.compat import claude_agent_sdk as dropin
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.stores import run
+from tests.support.processes import run
 
 from bridle._records.session_store import SessionKey as NativeKey
 from bridle.compat import claude_agent_sdk as sdk

@@ -21,7 +21,7 @@ from tests.histories.fleet import (
     play,
 )
 from tests.shell.test_fleet_kills import database_of, settled
-from tests.support.stores import run
+from tests.support.processes import run
 
 pytest.importorskip("dbos", reason="needs the extra 'fleet' (dbos)")
 

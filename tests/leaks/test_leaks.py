@@ -200,20 +200,16 @@ def test_a_session_ends_without_free_descriptors(way: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
 
 
-def test_a_version_that_is_still_asked_for_does_not_outlive_the_session() -> None:
+async def test_a_version_that_is_still_asked_for_does_not_outlive_the_session() -> None:
     """The CLI that was only to tell its version is a process of the session too."""
-
-    async def main() -> None:
-        with FakeCli.auto().version(hang=True) as cli:
-            session = Session(options(cli, env={TAG: "version"}))
-            starting = asyncio.ensure_future(session.connect())
-            await until(lambda: len(tagged("version")) == 2)
-            await session.stop()
-            assert tagged("version") == []
-            with pytest.raises(SessionStopped):
-                await starting
-
-    run(main)
+    with FakeCli.auto().version(hang=True) as cli:
+        session = Session(options(cli, env={TAG: "version"}))
+        starting = asyncio.ensure_future(session.connect())
+        await until(lambda: len(tagged("version")) == 2)
+        await session.stop()
+        assert tagged("version") == []
+        with pytest.raises(SessionStopped):
+            await starting
 
 
 def test_threads_of_plain_functions_are_idle_daemons_afterwards() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.processes import run, until, wait_until
+from tests.support.processes import until, wait_until
 
 import bridle
 from bridle import Agent, Session, StartError, start_session, sync
@@ -196,26 +196,23 @@ READERS: list[Callable[[Session], Awaitable[None]]] = [
 
 @pytest.mark.longer(after=1)
 @pytest.mark.parametrize("read", READERS, ids=lambda read: read.__name__)
-def test_a_session_leaves_no_object(read: Callable[[Session], Awaitable[None]]) -> None:
+async def test_a_session_leaves_no_object(read: Callable[[Session], Awaitable[None]]) -> None:
     before = alive()
 
     async def one() -> None:
         async with start_session(transport_factory=echo) as session:
             await read(session)
 
-    async def main() -> None:
-        for _ in range(SESSIONS):
-            await one()
-        await until(lambda: alive() == before)
-
-    run(main)
+    for _ in range(SESSIONS):
+        await one()
+    await until(lambda: alive() == before)
 
 
 class Held:
     """A local variable of a reader."""
 
 
-def test_a_stored_error_keeps_no_variable_of_its_readers() -> None:
+async def test_a_stored_error_keeps_no_variable_of_its_readers() -> None:
     """A stored exception with a traceback would refer to the frames that it went through."""
 
     async def read(messages: AsyncIterator[object]) -> weakref.ref[Held]:
@@ -224,19 +221,16 @@ def test_a_stored_error_keeps_no_variable_of_its_readers() -> None:
             await anext(messages)
         return weakref.ref(held)
 
-    async def main() -> None:
-        async with start_session(transport_factory=echo) as session:
-            turn = await session.send_user_message("hi")
-            first = aiter(turn)
-            async for _ in turn:  # takes the turn over, so that the first loop ends with an error
-                pass
-            found = [await read(first) for _ in range(2)]
-            gc.collect()
-            assert [one() for one in found] == [None, None]
-            with pytest.raises(bridle.errors.UsageError):
-                await anext(first)
-
-    run(main)
+    async with start_session(transport_factory=echo) as session:
+        turn = await session.send_user_message("hi")
+        first = aiter(turn)
+        async for _ in turn:  # takes the turn over, so that the first loop ends with an error
+            pass
+        found = [await read(first) for _ in range(2)]
+        gc.collect()
+        assert [one() for one in found] == [None, None]
+        with pytest.raises(bridle.errors.UsageError):
+            await anext(first)
 
 
 def test_a_finalizer_keeps_nothing_alive_that_refers_to_its_owner() -> None:
@@ -256,21 +250,18 @@ def test_a_finalizer_keeps_nothing_alive_that_refers_to_its_owner() -> None:
 
 
 @pytest.mark.longer
-def test_a_turn_of_a_running_session_leaves_no_object() -> None:
-    async def main() -> None:
-        async with start_session(transport_factory=echo) as session:
-            await awaited(session)
-            before = alive()
-            for read in (loop_over_turn, text_stream, events_of_turn, left_by_break, awaited):
-                for _ in range(SESSIONS):
-                    await read(session)
-            await until(lambda: alive() == before)
-
-    run(main)
+async def test_a_turn_of_a_running_session_leaves_no_object() -> None:
+    async with start_session(transport_factory=echo) as session:
+        await awaited(session)
+        before = alive()
+        for read in (loop_over_turn, text_stream, events_of_turn, left_by_break, awaited):
+            for _ in range(SESSIONS):
+                await read(session)
+        await until(lambda: alive() == before)
 
 
 @pytest.mark.longer
-def test_a_session_that_does_not_start_leaves_no_object() -> None:
+async def test_a_session_that_does_not_start_leaves_no_object() -> None:
     def refuse(_: TransportEvents) -> Echo:
         raise Left
 
@@ -279,14 +270,11 @@ def test_a_session_that_does_not_start_leaves_no_object() -> None:
         with contextlib.suppress(Left, StartError):
             await session.connect()
 
-    async def main() -> None:
-        before = alive()
-        for _ in range(SESSIONS):
-            await one(transport_factory=refuse)
-            await one(cli_path="/nonexistent/claude")
-        await until(lambda: alive() == before)
-
-    run(main)
+    before = alive()
+    for _ in range(SESSIONS):
+        await one(transport_factory=refuse)
+        await one(cli_path="/nonexistent/claude")
+    await until(lambda: alive() == before)
 
 
 # ------------------------------------------------------------------- blocking twins
@@ -488,15 +476,11 @@ DOORS: list[Callable[[Callable[..., Agent[Any]]], Awaitable[None]]] = [
 
 @pytest.mark.longer(after=1)
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
-def test_a_door_leaves_no_object(
+async def test_a_door_leaves_no_object(
     door: Callable[[Callable[..., Agent[Any]]], Awaitable[None]], tmp_path: Path
 ) -> None:
     before = alive()
-
-    async def main() -> None:
-        with FakeCli.auto(transcripts=True) as cli:
-            for _ in range(PROCESSES):
-                await door(lambda **options: agent(cli, tmp_path, **options))
-            await until(lambda: alive() == before)
-
-    run(main)
+    with FakeCli.auto(transcripts=True) as cli:
+        for _ in range(PROCESSES):
+            await door(lambda **options: agent(cli, tmp_path, **options))
+        await until(lambda: alive() == before)

@@ -46,7 +46,7 @@ from bridle.errors import ApprovalPending, UsageError
 from bridle.messages import TaskNotificationMessage
 from bridle.sessions import MemoryStore, SessionKey, fork, rename
 from bridle.testing import ModelRequest, Reply, ScriptedModel, repeat, text, tool_use
-from bridle.testing.script import Script, Turn
+from bridle.testing.script import Turn
 
 
 def bash(command: str) -> Any:
@@ -97,19 +97,9 @@ def results(model: ScriptedModel) -> list[tuple[str, bool]]:
     return found
 
 
-def play(lab: Lab, script: Script, scene: Any) -> None:
-    """Run a scene with a scripted model."""
-
-    async def main() -> None:
-        async with ScriptedModel(script) as model:
-            await scene(model)
-
-    asyncio.run(asyncio.wait_for(main(), 120))
-
-
 @pytest.mark.longer
-def test_an_allowed_call_runs_and_finishes_its_turn(lab: Lab) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_an_allowed_call_runs_and_finishes_its_turn(lab: Lab) -> None:
+    async with ScriptedModel([[bash("touch a; echo hi")], repeat([text("done")])]) as model:
         agent = agent_of(lab, model)
         pending = deferred(await agent.run("go"))
         assert (pending.tool_name, pending.tool_input["command"]) == ("Bash", "touch a; echo hi")
@@ -123,20 +113,16 @@ def test_an_allowed_call_runs_and_finishes_its_turn(lab: Lab) -> None:
         assert files(lab) == ["a"]
         assert results(model) == [("hi", False)]
 
-    play(lab, [[bash("touch a; echo hi")], repeat([text("done")])], scene)
-
 
 @pytest.mark.longer
-def test_a_denied_call_does_not_run_and_the_model_reads_why(lab: Lab) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_a_denied_call_does_not_run_and_the_model_reads_why(lab: Lab) -> None:
+    async with ScriptedModel([[bash("touch a")], repeat([text("done")])]) as model:
         agent = agent_of(lab, model, allowed_tools=["Bash"])
         pending = deferred(await agent.run("go"))
         outcome = await agent.resume(pending, Deny("not today"))
         assert outcome.ok, outcome
         assert files(lab) == []
         assert results(model) == [("not today", True)]
-
-    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
 
 
 @pytest.mark.longer
@@ -149,8 +135,12 @@ def test_a_denied_call_does_not_run_and_the_model_reads_why(lab: Lab) -> None:
     ids=["allowed", "bypass"],
 )
 @pytest.mark.parametrize("call", [bash("touch a"), tool_use("Read", file_path="note")])
-def test_no_option_lets_a_denied_call_run(lab: Lab, call: Any, options: dict[str, Any]) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_no_option_lets_a_denied_call_run(
+    lab: Lab, call: Any, options: dict[str, Any]
+) -> None:
+
+    (lab.work / "note").write_text("x")
+    async with ScriptedModel([[call], repeat([text("done")])]) as model:
         agent = agent_of(lab, model, **options)
         pending = deferred(await agent.run("go"))
         env = {**model.env, "IS_SANDBOX": "1"}
@@ -160,13 +150,10 @@ def test_no_option_lets_a_denied_call_run(lab: Lab, call: Any, options: dict[str
         assert results(model) == [("no", True)]
         assert files(lab) == ["note"]
 
-    (lab.work / "note").write_text("x")
-    play(lab, [[call], repeat([text("done")])], scene)
-
 
 @pytest.mark.longer
-def test_an_edited_call_runs_with_the_new_input(lab: Lab) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_an_edited_call_runs_with_the_new_input(lab: Lab) -> None:
+    async with ScriptedModel([[bash("touch a")], repeat([text("done")])]) as model:
         seen: list[str] = []
 
         def look(context: PreToolUseContext) -> Defer:
@@ -181,15 +168,18 @@ def test_an_edited_call_runs_with_the_new_input(lab: Lab) -> None:
         assert files(lab) == ["b"]
         assert results(model) == [("edited", False)]
 
-    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
-
 
 @pytest.mark.longer
-def test_hooks_run_again_and_can_block_or_change_what_a_person_allowed(lab: Lab) -> None:
+async def test_hooks_run_again_and_can_block_or_change_what_a_person_allowed(lab: Lab) -> None:
     """If a hook answers before the model's message has ended, CLI 2.1.197 asks the model again."""
     warned: list[str] = []
 
-    async def scene(model: ScriptedModel) -> None:
+    def reply(request: ModelRequest) -> Any:
+        if "tool_result" in str(request.messages[-1]):
+            return [text("done")]
+        return [bash("touch a" if request.last_user_text == "go" else "touch c")]
+
+    async with ScriptedModel(reply) as model:
         agent = agent_of(lab, model, on_warning=lambda one: warned.append(one.kind))
         pending = deferred(await agent.run("go"))
         changed = {**pending.tool_input, "command": "touch b"}
@@ -206,13 +196,6 @@ def test_hooks_run_again_and_can_block_or_change_what_a_person_allowed(lab: Lab)
             assert failed
             assert "the account is closed" in said
 
-    def reply(request: ModelRequest) -> Any:
-        if "tool_result" in str(request.messages[-1]):
-            return [text("done")]
-        return [bash("touch a" if request.last_user_text == "go" else "touch c")]
-
-    play(lab, reply, scene)
-
 
 @tool
 def refund(order: int) -> str:
@@ -226,8 +209,10 @@ refunded: list[int] = []
 
 @pytest.mark.longer
 @pytest.mark.parametrize("decision", [Allow(), Deny("no"), Edit({"order": 8})], ids=repr)
-def test_an_in_process_tool_waits_and_is_decided(lab: Lab, decision: Any) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_an_in_process_tool_waits_and_is_decided(lab: Lab, decision: Any) -> None:
+
+    script: list[Turn] = [[tool_use("mcp__tools__refund", order=7)], repeat([text("done")])]
+    async with ScriptedModel(script) as model:
         refunded.clear()
         agent = agent_of(lab, model, tools=[refund])
         pending = deferred(await agent.run("go"))
@@ -238,13 +223,12 @@ def test_an_in_process_tool_waits_and_is_decided(lab: Lab, decision: Any) -> Non
         expected = {"Allow": [7], "Deny": [], "Edit": [8]}[type(decision).__name__]
         assert refunded == expected
 
-    script: list[Turn] = [[tool_use("mcp__tools__refund", order=7)], repeat([text("done")])]
-    play(lab, script, scene)
-
 
 @pytest.mark.longer
-def test_without_its_in_process_tool_the_call_keeps_waiting(lab: Lab) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_without_its_in_process_tool_the_call_keeps_waiting(lab: Lab) -> None:
+
+    script: list[Turn] = [[tool_use("mcp__tools__refund", order=7)], repeat([text("done")])]
+    async with ScriptedModel(script) as model:
         refunded.clear()
         agent = agent_of(lab, model, tools=[refund])
         pending = deferred(await agent.run("go"))
@@ -255,13 +239,12 @@ def test_without_its_in_process_tool_the_call_keeps_waiting(lab: Lab) -> None:
         assert (await agent.resume(pending, Allow())).ok
         assert refunded == [7]
 
-    script: list[Turn] = [[tool_use("mcp__tools__refund", order=7)], repeat([text("done")])]
-    play(lab, script, scene)
-
 
 @pytest.mark.longer
-def test_one_call_of_a_message_waits_and_the_other_is_denied(lab: Lab) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_one_call_of_a_message_waits_and_the_other_is_denied(lab: Lab) -> None:
+
+    script: list[Turn] = [[bash("touch a; echo ran"), bash("touch b")], repeat([text("done")])]
+    async with ScriptedModel(script) as model:
         warned: list[str] = []
         agent = agent_of(lab, model, on_warning=lambda warning: warned.append(warning.kind))
         pending = deferred(await agent.run("go"))
@@ -273,13 +256,10 @@ def test_one_call_of_a_message_waits_and_the_other_is_denied(lab: Lab) -> None:
         told = [said for said, _ in results(model)]
         assert any("another call is waiting for approval" in said for said in told)
 
-    script: list[Turn] = [[bash("touch a; echo ran"), bash("touch b")], repeat([text("done")])]
-    play(lab, script, scene)
-
 
 @pytest.mark.longer
-def test_a_session_ends_when_a_call_waits_and_refuses_prompts(lab: Lab) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_a_session_ends_when_a_call_waits_and_refuses_prompts(lab: Lab) -> None:
+    async with ScriptedModel([[bash("touch a")], repeat([text("done")])]) as model:
         agent = agent_of(lab, model, limits=Limits(usd=5.0))
         async with agent.session() as session:
             pending = deferred(await (await session.send_user_message("go")))
@@ -292,13 +272,13 @@ def test_a_session_ends_when_a_call_waits_and_refuses_prompts(lab: Lab) -> None:
             assert (await agent.resume(pending, Allow())).ok
         assert files(lab) == ["a"]
 
-    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
 
-
-def test_background_work_that_ends_while_a_call_waits_does_not_drop_it(lab: Lab) -> None:
+async def test_background_work_that_ends_while_a_call_waits_does_not_drop_it(lab: Lab) -> None:
     """A session that stayed open would begin a turn about the work."""
 
-    async def scene(model: ScriptedModel) -> None:
+    command = "until [ -e go ]; do sleep 0.01; done"
+    work = tool_use("Bash", command=command, description="d", run_in_background=True)
+    async with ScriptedModel([[work], [bash("touch a")], repeat([text("done")])]) as model:
         agent = agent_of(lab, model, allowed_tools=["Bash"], on_pre_tool_use=wait_for_a)
         async with agent.session() as session:
             pending = deferred(await (await session.send_user_message("go")))
@@ -309,18 +289,27 @@ def test_background_work_that_ends_while_a_call_waits_does_not_drop_it(lab: Lab)
         assert "a" in files(lab)
         assert (await agent.run("more", resume_session_id=pending.session_id)).ok
 
-    command = "until [ -e go ]; do sleep 0.01; done"
-    work = tool_use("Bash", command=command, description="d", run_in_background=True)
-    play(lab, [[work], [bash("touch a")], repeat([text("done")])], scene)
-
 
 @pytest.mark.longer
-def test_a_call_waits_only_after_the_model_has_read_how_background_work_ended(lab: Lab) -> None:
+async def test_a_call_waits_only_after_the_model_has_read_how_background_work_ended(
+    lab: Lab,
+) -> None:
     """The CLI would begin a turn about the work as soon as the call waits, and drop it."""
 
     noted = threading.Event()
 
-    async def scene(model: ScriptedModel) -> None:
+    def reply(request: ModelRequest) -> Any:
+        said = str(request.messages)
+        if "running in background" not in said:
+            work = "echo x > log"
+            return [tool_use("Bash", command=work, description="d", run_in_background=True)]
+        if "touch a" not in said:
+            noted.wait(LIMIT)
+            return [bash("touch a")]
+        is_denied = "make it again" in str(request.last_tool_result)
+        return [bash("touch a")] if is_denied else [text("done")]
+
+    async with ScriptedModel(reply) as model:
         agent = agent_of(lab, model, allowed_tools=["Bash"], on_pre_tool_use=wait_for_a)
         async with agent.session() as session:
             messages = session.messages()
@@ -334,19 +323,6 @@ def test_a_call_waits_only_after_the_model_has_read_how_background_work_ended(la
         assert (await agent.resume(pending, Allow())).ok
         assert "a" in files(lab)
 
-    def reply(request: ModelRequest) -> Any:
-        said = str(request.messages)
-        if "running in background" not in said:
-            work = "echo x > log"
-            return [tool_use("Bash", command=work, description="d", run_in_background=True)]
-        if "touch a" not in said:
-            noted.wait(LIMIT)
-            return [bash("touch a")]
-        is_denied = "make it again" in str(request.last_tool_result)
-        return [bash("touch a")] if is_denied else [text("done")]
-
-    play(lab, reply, scene)
-
 
 def wait_for_a(context: PreToolUseContext) -> Defer | None:
     """Let the command wait that makes the file ``a``."""
@@ -354,8 +330,21 @@ def wait_for_a(context: PreToolUseContext) -> Defer | None:
 
 
 @pytest.mark.longer
-def test_a_call_of_a_subagent_is_denied(lab: Lab) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_a_call_of_a_subagent_is_denied(lab: Lab) -> None:
+
+    kind: dict[str, Any] = {"subagent_type": "general-purpose", "run_in_background": False}
+    task = tool_use("Task", prompt="SUB", description="d", **kind)
+    begun: set[str | None] = set()
+
+    def reply(request: ModelRequest) -> Reply:
+        """Answer by the agent that asks: a subagent may run beside the main conversation."""
+        if request.agent_id in begun:
+            return Reply(blocks=(text("done"),))
+        begun.add(request.agent_id)
+        return Reply(blocks=(task if request.agent_id is None else bash("touch a"),))
+
+    async with ScriptedModel(reply) as model:
+
         def wait_for_bash(context: PreToolUseContext) -> Defer | None:
             return Defer() if context.tool_name == "Bash" else None
 
@@ -371,23 +360,12 @@ def test_a_call_of_a_subagent_is_denied(lab: Lab) -> None:
         assert files(lab) == []
         assert any("subagent" in detail for detail in warned)
 
-    kind: dict[str, Any] = {"subagent_type": "general-purpose", "run_in_background": False}
-    task = tool_use("Task", prompt="SUB", description="d", **kind)
-    begun: set[str | None] = set()
-
-    def reply(request: ModelRequest) -> Reply:
-        """Answer by the agent that asks: a subagent may run beside the main conversation."""
-        if request.agent_id in begun:
-            return Reply(blocks=(text("done"),))
-        begun.add(request.agent_id)
-        return Reply(blocks=(task if request.agent_id is None else bash("touch a"),))
-
-    play(lab, reply, scene)
-
 
 @pytest.mark.longer
-def test_a_decision_takes_effect_for_the_call_that_it_names_only(lab: Lab) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_a_decision_takes_effect_for_the_call_that_it_names_only(lab: Lab) -> None:
+
+    script: list[Turn] = [[bash("echo x >> log")], [bash("echo y >> log")], repeat([text("done")])]
+    async with ScriptedModel(script) as model:
         agent = agent_of(lab, model)
         first = deferred(await agent.run("go"))
         second = deferred(await agent.resume(first, Allow()))
@@ -409,13 +387,12 @@ def test_a_decision_takes_effect_for_the_call_that_it_names_only(lab: Lab) -> No
             await agent.resume(second, Allow())
         assert (lab.work / "log").read_text() == "x\ny\n"
 
-    script: list[Turn] = [[bash("echo x >> log")], [bash("echo y >> log")], repeat([text("done")])]
-    play(lab, script, scene)
-
 
 @pytest.mark.longer
-def test_a_call_waits_on_if_the_cli_dies_or_the_caller_leaves_before_the_decision(lab: Lab) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_a_call_waits_on_if_the_cli_dies_or_the_caller_leaves_before_the_decision(
+    lab: Lab,
+) -> None:
+    async with ScriptedModel([[bash("touch a")], repeat([text("done")])]) as model:
         asked, release = asyncio.Event(), asyncio.Event()
 
         async def hold(context: PreToolUseContext) -> None:
@@ -453,12 +430,11 @@ def test_a_call_waits_on_if_the_cli_dies_or_the_caller_leaves_before_the_decisio
         assert (await agent.resume(pending, Allow())).ok
         assert files(lab) == ["a"]
 
-    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
-
 
 @pytest.mark.longer
-def test_a_limit_reached_before_the_decision_drops_the_call(lab: Lab) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_a_limit_reached_before_the_decision_drops_the_call(lab: Lab) -> None:
+    async with ScriptedModel([[bash("touch a")], repeat([text("done")])]) as model:
+
         async def hold(context: PreToolUseContext) -> None:
             await asyncio.Event().wait()
 
@@ -470,8 +446,6 @@ def test_a_limit_reached_before_the_decision_drops_the_call(lab: Lab) -> None:
         assert outcome.pending is None
         assert (await agent.run("more", resume_session_id=pending.session_id)).ok
         assert files(lab) == []
-
-    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
 
 
 AGENT = '''
@@ -528,7 +502,7 @@ def environment(lab: Lab, model: ScriptedModel) -> dict[str, str]:
 
 
 @pytest.mark.longer
-def test_a_call_waits_a_day_across_three_processes(lab: Lab) -> None:
+async def test_a_call_waits_a_day_across_three_processes(lab: Lab) -> None:
     def run(name: str, env: Mapping[str, str]) -> str:
         code = AGENT + PROCESSES[name]
         done = subprocess.run(
@@ -537,7 +511,8 @@ def test_a_call_waits_a_day_across_three_processes(lab: Lab) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    async def scene(model: ScriptedModel) -> None:
+    script: list[Turn] = [[tool_use("mcp__tools__refund", order=7)], repeat([text("Refunded.")])]
+    async with ScriptedModel(script) as model:
         env = environment(lab, model)
         await asyncio.to_thread(run, "first", env)
         assert not (lab.work / "refunded").exists()
@@ -551,13 +526,10 @@ def test_a_call_waits_a_day_across_three_processes(lab: Lab) -> None:
         assert (lab.work / "refunded").read_text() == "8\n"
         assert results(model) == [("refunded 8", False)]
 
-    script: list[Turn] = [[tool_use("mcp__tools__refund", order=7)], repeat([text("Refunded.")])]
-    play(lab, script, scene)
-
 
 @pytest.mark.longer
-def test_a_call_is_resumed_from_its_transcript_in_another_directory(lab: Lab) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_a_call_is_resumed_from_its_transcript_in_another_directory(lab: Lab) -> None:
+    async with ScriptedModel([[bash("touch a")], repeat([text("done")])]) as model:
         agent = agent_of(lab, model)
         pending = deferred(await agent.run("go"))
         other = lab.work.parent / "other"
@@ -570,12 +542,10 @@ def test_a_call_is_resumed_from_its_transcript_in_another_directory(lab: Lab) ->
         with pytest.raises(SessionNotFoundError):
             await agent.resume(lost, Allow())
 
-    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
-
 
 @pytest.mark.longer
-def test_a_record_with_another_directory_or_transcript_is_refused(lab: Lab) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_a_record_with_another_directory_or_transcript_is_refused(lab: Lab) -> None:
+    async with ScriptedModel([[bash("touch a")], repeat([text("done")])]) as model:
         agent = agent_of(lab, model)
         pending = deferred(await agent.run("go"))
         assert pending.transcript_path is not None
@@ -594,12 +564,10 @@ def test_a_record_with_another_directory_or_transcript_is_refused(lab: Lab) -> N
         assert (await agent.resume(elsewhere, Allow())).ok
         assert files(lab) == ["a"]
 
-    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
-
 
 @pytest.mark.longer
-def test_a_call_that_is_decided_twice_at_once_runs_once(lab: Lab) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_a_call_that_is_decided_twice_at_once_runs_once(lab: Lab) -> None:
+    async with ScriptedModel([[bash("echo x >> a")], repeat([text("done")])]) as model:
         agent = agent_of(lab, model)
         pending = deferred(await agent.run("go"))
         both = [agent.resume(pending, Allow()) for _ in range(2)]
@@ -609,12 +577,10 @@ def test_a_call_that_is_decided_twice_at_once_runs_once(lab: Lab) -> None:
         assert isinstance(refused, SessionInUseError | UsageError), refused
         assert (lab.work / "a").read_text() == "x\n"
 
-    play(lab, [[bash("echo x >> a")], repeat([text("done")])], scene)
-
 
 @pytest.mark.longer
-def test_a_call_is_resumed_from_a_store_on_another_machine(lab: Lab) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_a_call_is_resumed_from_a_store_on_another_machine(lab: Lab) -> None:
+    async with ScriptedModel([[bash("touch a")], repeat([text("done")])]) as model:
         homes = [lab.work.parent / name for name in ("home-a", "home-b")]
         environments: list[dict[str, str]] = []
         for home in homes:
@@ -631,12 +597,20 @@ def test_a_call_is_resumed_from_a_store_on_another_machine(lab: Lab) -> None:
         assert (outcome.ok, outcome.session_id) == (True, pending.session_id)
         assert [path.name for path in other.iterdir()] == ["a"]
 
-    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
-
 
 @pytest.mark.longer
-def test_the_resumed_turn_has_the_system_prompt_and_the_output_type(lab: Lab) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_the_resumed_turn_has_the_system_prompt_and_the_output_type(lab: Lab) -> None:
+
+    def reply(request: ModelRequest) -> Any:
+        if not request.answers_tool_call and len(request.messages) == 1:
+            return [bash("touch a")]
+        if "StructuredOutput" not in request.tools:
+            return [text("five")]  # 2.1.197 offers the tool from the next prompt on
+        if "5" in str(request.tool_results.values()):
+            return [text("done")]
+        return [tool_use("StructuredOutput", value=5)]
+
+    async with ScriptedModel(reply) as model:
         agent = agent_of(
             lab,
             model,
@@ -648,17 +622,6 @@ def test_the_resumed_turn_has_the_system_prompt_and_the_output_type(lab: Lab) ->
         outcome = await agent.resume(pending, Allow())
         assert (outcome.reason, outcome.output) == (OutcomeReason.COMPLETED, 5)
         assert all("the moon" in str(request.raw) for request in model.requests)
-
-    def reply(request: ModelRequest) -> Any:
-        if not request.answers_tool_call and len(request.messages) == 1:
-            return [bash("touch a")]
-        if "StructuredOutput" not in request.tools:
-            return [text("five")]  # 2.1.197 offers the tool from the next prompt on
-        if "5" in str(request.tool_results.values()):
-            return [text("done")]
-        return [tool_use("StructuredOutput", value=5)]
-
-    play(lab, reply, scene)
 
 
 # ---------------------------------------------------------------- prompts while a call waits
@@ -729,10 +692,11 @@ def other_agent():
 
 
 @pytest.mark.longer
-def test_another_program_without_the_hook_can_send_nothing_while_a_call_waits(lab: Lab) -> None:
+async def test_another_program_without_the_hook_can_send_nothing_while_a_call_waits(
+    lab: Lab,
+) -> None:
     """By every way to resume: the deferred command does not run, and the prompt is not sent."""
-
-    async def scene(model: ScriptedModel) -> None:
+    async with ScriptedModel([[bash("touch a")], repeat([text("done")])]) as model:
         agent = agent_of(lab, model)
         pending = deferred(await agent.run("go"))
         assert pending.transcript_path is not None
@@ -753,11 +717,9 @@ def test_another_program_without_the_hook_can_send_nothing_while_a_call_waits(la
         assert (await agent.resume(pending, Allow())).ok
         assert files(lab) == ["a"]
 
-    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
 
-
-def test_a_title_is_compared_as_the_cli_does(lab: Lab) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_a_title_is_compared_as_the_cli_does(lab: Lab) -> None:
+    async with ScriptedModel([[bash("touch a")], repeat([text("done")])]) as model:
         pending = deferred(await agent_of(lab, model).run("go"))
         assert pending.transcript_path is not None
         other = agent_of(lab, model, allowed_tools=["Bash"], on_pre_tool_use=None)
@@ -775,17 +737,15 @@ def test_a_title_is_compared_as_the_cli_does(lab: Lab) -> None:
         await refused(SessionNotFoundError, "\ufeffmy title")
         assert len(model.requests) == 1
 
-    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
-
 
 @pytest.mark.longer
-def test_a_call_beside_one_that_ran_waits_in_a_resumed_conversation(lab: Lab) -> None:
+async def test_a_call_beside_one_that_ran_waits_in_a_resumed_conversation(lab: Lab) -> None:
     """The entry of the call lies beside the branch that the CLI resumes. The CLI finds it there."""
 
     def first_waits(context: PreToolUseContext) -> Defer | None:
         return Defer() if "touch a" in context.tool_input["command"] else None
 
-    async def scene(model: ScriptedModel) -> None:
+    async with ScriptedModel([[bash("touch a"), bash("touch b")], repeat([text("done")])]) as model:
         options = {"allowed_tools": ["Bash"], "on_pre_tool_use": first_waits}
         pending = deferred(await agent_of(lab, model, **options).run("go"))
         other = agent_of(lab, model, allowed_tools=["Bash"], on_pre_tool_use=None)
@@ -794,8 +754,6 @@ def test_a_call_beside_one_that_ran_waits_in_a_resumed_conversation(lab: Lab) ->
         assert files(lab) == ["b"]
         await other.resume(pending, Allow())
         assert files(lab) == ["a", "b"]
-
-    play(lab, [[bash("touch a"), bash("touch b")], repeat([text("done")])], scene)
 
 
 def followed_by_a_prompt(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -811,10 +769,9 @@ def followed_by_a_prompt(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [prompt, {**said, **linked, "message": said["message"] | ending}]
 
 
-def test_a_call_waits_although_another_program_has_sent_a_prompt(lab: Lab) -> None:
+async def test_a_call_waits_although_another_program_has_sent_a_prompt(lab: Lab) -> None:
     """The CLI would run it: it looks for the result of the call, not for prompts."""
-
-    async def scene(model: ScriptedModel) -> None:
+    async with ScriptedModel([[bash("touch a")], repeat([text("done")])]) as model:
         agent = agent_of(lab, model)
         pending = deferred(await agent.run("go"))
         assert pending.transcript_path is not None
@@ -831,11 +788,9 @@ def test_a_call_waits_although_another_program_has_sent_a_prompt(lab: Lab) -> No
         assert (await other.run("more", resume_session_id=pending.session_id)).ok
         assert files(lab) == []
 
-    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
 
-
-def test_a_call_that_a_prompt_has_dropped_from_a_store_does_not_run(lab: Lab) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_a_call_that_a_prompt_has_dropped_from_a_store_does_not_run(lab: Lab) -> None:
+    async with ScriptedModel([[bash("touch a")], repeat([text("done")])]) as model:
         store = MemoryStore()
         pending = deferred(await agent_of(lab, model, store=store).run("first prompt"))
         key = SessionKey(pending.session_id)
@@ -848,12 +803,10 @@ def test_a_call_that_a_prompt_has_dropped_from_a_store_does_not_run(lab: Lab) ->
         assert "first prompt" in said
         assert "from another program" in said
 
-    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
-
 
 @pytest.mark.longer
-def test_a_copy_of_a_conversation_does_not_wait(lab: Lab) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_a_copy_of_a_conversation_does_not_wait(lab: Lab) -> None:
+    async with ScriptedModel([[bash("touch a")], repeat([text("done")])]) as model:
         agent = agent_of(lab, model)
         pending = deferred(await agent.run("go"))
         copy = await fork(pending.session_id, config_dir=model.env["CLAUDE_CONFIG_DIR"])
@@ -863,15 +816,15 @@ def test_a_copy_of_a_conversation_does_not_wait(lab: Lab) -> None:
         assert (await agent.resume(pending, Allow())).ok
         assert files(lab) == ["a"]
 
-    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
-
 
 # ---------------------------------------------------------------- approval without a hook
 
 
 @pytest.mark.longer
 @pytest.mark.parametrize("call", [bash("rm -f x; touch a"), tool_use("mcp__tools__refund")])
-def test_a_call_that_needs_an_approval_waits_whatever_the_hooks_say(lab: Lab, call: Any) -> None:
+async def test_a_call_that_needs_an_approval_waits_whatever_the_hooks_say(
+    lab: Lab, call: Any
+) -> None:
     """`approve` and `@tool(approval=True)` hold if a hook raises, allows, or is not there."""
 
     @tool(approval=True)
@@ -886,7 +839,7 @@ def test_a_call_that_needs_an_approval_waits_whatever_the_hooks_say(lab: Lab, ca
     def allow(_: PreToolUseContext) -> HookOutput:
         return HookOutput(permission_decision="allow")
 
-    async def scene(model: ScriptedModel) -> None:
+    async with ScriptedModel([[call], [call], [call], repeat([text("done")])]) as model:
         agent = agent_of(
             lab,
             model,
@@ -903,23 +856,19 @@ def test_a_call_that_needs_an_approval_waits_whatever_the_hooks_say(lab: Lab, ca
         assert (await agent.resume(pending, Allow())).ok
         assert files(lab) == ["a"]
 
-    play(lab, [[call], [call], [call], repeat([text("done")])], scene)
-
 
 @pytest.mark.longer
-def test_a_call_that_needs_no_approval_runs(lab: Lab) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_a_call_that_needs_no_approval_runs(lab: Lab) -> None:
+    async with ScriptedModel([[bash("touch a")], repeat([text("done")])]) as model:
         agent = agent_of(
             lab, model, on_pre_tool_use=None, approve=["Bash(rm *)"], allowed_tools=["Bash"]
         )
         assert (await agent.run("go")).ok
         assert files(lab) == ["a"]
 
-    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
-
 
 @pytest.mark.longer
-def test_a_blocking_pool_decides_by_key(lab: Lab) -> None:
+async def test_a_blocking_pool_decides_by_key(lab: Lab) -> None:
     """The process of the key is closed when its call waits, and `agent.resume` works as well."""
 
     def work(model: ScriptedModel) -> None:
@@ -948,15 +897,13 @@ def test_a_blocking_pool_decides_by_key(lab: Lab) -> None:
                 pool.resume("c", Allow())
         assert (lab.work / "log").read_text() == "x\nx\n"
 
-    async def scene(model: ScriptedModel) -> None:
+    calls = [[bash("echo x >> log")], [bash("echo x >> log")]]
+    async with ScriptedModel([*calls, repeat([text("done")])]) as model:
         await asyncio.to_thread(work, model)
 
-    calls = [[bash("echo x >> log")], [bash("echo x >> log")]]
-    play(lab, [*calls, repeat([text("done")])], scene)
 
-
-def test_an_approval_of_a_configuration_file_holds_in_a_query(lab: Lab) -> None:
-    async def scene(model: ScriptedModel) -> None:
+async def test_an_approval_of_a_configuration_file_holds_in_a_query(lab: Lab) -> None:
+    async with ScriptedModel([[bash("touch a")], repeat([text("done")])]) as model:
         config = lab.work.parent / "bridle.toml"
         config.write_text('[bidir]\napprove = ["Bash"]\n')
         options: dict[str, Any] = {"allowed_tools": ["Bash"], "on_pre_tool_use": None}
@@ -965,5 +912,3 @@ def test_an_approval_of_a_configuration_file_holds_in_a_query(lab: Lab) -> None:
             pass
         assert files(lab) == []
         assert len(model.requests) == 1
-
-    play(lab, [[bash("touch a")], repeat([text("done")])], scene)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.limits import SetLimits
-from tests.support.processes import run
 
 from bridle import Agent, Allow, Defer, Deny, OutcomeReason, ToolContext, tool
 from bridle.errors import CallMayHaveRun
@@ -31,7 +30,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_limits: SetLimit
 @pytest.mark.longer(after=1)
 @pytest.mark.parametrize("has_store", [False, True])
 @pytest.mark.parametrize("name", ["Bash", "mcp__tools__pay"])
-def test_an_approved_call_that_was_cut_off_does_not_run_again(
+async def test_an_approved_call_that_was_cut_off_does_not_run_again(
     lab: Lab, has_store: bool, name: str
 ) -> None:
     log = lab.work / "log"
@@ -50,30 +49,27 @@ def test_an_approved_call_that_was_cut_off_does_not_run_again(
         kill = {"command": "echo x >> log; kill -9 $PPID; sleep 60", "description": "d"}
         return Reply(blocks=(tool_use(name, **(kill if name == "Bash" else {})),))
 
-    async def main() -> None:
-        with ScriptedModel(model_of) as model:
-            given: dict[str, Any] = {
-                "cli_path": lab.cli_path,
-                "env": model.env,
-                "cwd": str(lab.work),
-                "model": "claude-sonnet-4-5",
-                "inherit_env": ["PATH"],
-                "store": MemoryStore() if has_store else None,
-                "tools": [pay],
-            }
-            agent = Agent(**given)
-            deferred = await agent.replace(on_pre_tool_use=lambda _: Defer()).run("go")
-            pending = deferred.pending
-            assert pending is not None
-            outcome = await agent.resume(pending, Allow())
-            assert (outcome.reason, outcome.pending) == (OutcomeReason.CLI_EXITED, None)
-            with pytest.raises(CallMayHaveRun):
-                await agent.resume(pending, Allow())
-            if has_store:
-                (outcome,) = await agent.recover(pending.session_id)
-            else:
-                outcome = await agent.resume(pending, Deny("it may have run"))
-            assert (outcome.ok, outcome.text) == (True, "done"), outcome
-            assert log.read_text() == "x\n"
-
-    run(main)
+    with ScriptedModel(model_of) as model:
+        given: dict[str, Any] = {
+            "cli_path": lab.cli_path,
+            "env": model.env,
+            "cwd": str(lab.work),
+            "model": "claude-sonnet-4-5",
+            "inherit_env": ["PATH"],
+            "store": MemoryStore() if has_store else None,
+            "tools": [pay],
+        }
+        agent = Agent(**given)
+        deferred = await agent.replace(on_pre_tool_use=lambda _: Defer()).run("go")
+        pending = deferred.pending
+        assert pending is not None
+        outcome = await agent.resume(pending, Allow())
+        assert (outcome.reason, outcome.pending) == (OutcomeReason.CLI_EXITED, None)
+        with pytest.raises(CallMayHaveRun):
+            await agent.resume(pending, Allow())
+        if has_store:
+            (outcome,) = await agent.recover(pending.session_id)
+        else:
+            outcome = await agent.resume(pending, Deny("it may have run"))
+        assert (outcome.ok, outcome.text) == (True, "done"), outcome
+        assert log.read_text() == "x\n"

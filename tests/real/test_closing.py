@@ -108,129 +108,108 @@ def killed(marker: str) -> Script:
 # ---------------------------------------------------------------- the gentle end
 
 
-def test_a_tool_whose_hook_is_pending_at_the_close_does_not_run(lab: Lab) -> None:
-    async def main() -> None:
-        asked = asyncio.Event()
+async def test_a_tool_whose_hook_is_pending_at_the_close_does_not_run(lab: Lab) -> None:
+    asked = asyncio.Event()
 
-        async def think(context: PreToolUseContext) -> None:
-            asked.set()
-            await asyncio.Event().wait()
+    async def think(context: PreToolUseContext) -> None:
+        asked.set()
+        await asyncio.Event().wait()
 
-        options = {"permission_mode": "acceptEdits"}
-        async with ScriptedModel([[write(lab)]]) as model:
-            session = await start_session(
-                lab.cli(model, **options), lab.sdk, BidirOptions(on_pre_tool_use=think)
-            )
-            turn = await session.send_user_message("go")
-            await asked.wait()
-            with long_holds(ShutdownStep.DRAINING, ShutdownStep.TERMINATING):
-                await session.aclose()
-            assert (await turn).reason is OutcomeReason.INTERRUPTED
-
-    run(main)
+    options = {"permission_mode": "acceptEdits"}
+    async with ScriptedModel([[write(lab)]]) as model:
+        session = await start_session(
+            lab.cli(model, **options), lab.sdk, BidirOptions(on_pre_tool_use=think)
+        )
+        turn = await session.send_user_message("go")
+        await asked.wait()
+        with long_holds(ShutdownStep.DRAINING, ShutdownStep.TERMINATING):
+            await session.aclose()
+        assert (await turn).reason is OutcomeReason.INTERRUPTED
     assert list(lab.work.glob("*.txt")) == []
 
 
-def test_a_tool_whose_permission_is_pending_at_the_close_does_not_run(lab: Lab) -> None:
-    async def main() -> None:
-        asked = asyncio.Event()
+async def test_a_tool_whose_permission_is_pending_at_the_close_does_not_run(lab: Lab) -> None:
+    asked = asyncio.Event()
 
-        async def think(context: CanUseToolContext) -> Allow:
-            asked.set()
-            await asyncio.Event().wait()
-            return Allow()
+    async def think(context: CanUseToolContext) -> Allow:
+        asked.set()
+        await asyncio.Event().wait()
+        return Allow()
 
-        # Now and then the older CLI asks the model once more before it takes the interrupt.
-        async with ScriptedModel([[write(lab)], repeat([text("late")])]) as model:
-            session = await start_session(
-                lab.cli(model), lab.sdk, BidirOptions(on_can_use_tool=think)
-            )
-            turn = await session.send_user_message("go")
-            await asked.wait()
-            with long_holds(ShutdownStep.DRAINING, ShutdownStep.TERMINATING):
-                await session.aclose()
-            assert (await turn).reason is OutcomeReason.INTERRUPTED
-
-    run(main)
+    # Now and then the older CLI asks the model once more before it takes the interrupt.
+    async with ScriptedModel([[write(lab)], repeat([text("late")])]) as model:
+        session = await start_session(lab.cli(model), lab.sdk, BidirOptions(on_can_use_tool=think))
+        turn = await session.send_user_message("go")
+        await asked.wait()
+        with long_holds(ShutdownStep.DRAINING, ShutdownStep.TERMINATING):
+            await session.aclose()
+        assert (await turn).reason is OutcomeReason.INTERRUPTED
     assert list(lab.work.glob("*.txt")) == []
 
 
 @pytest.mark.longer
-def test_a_close_in_the_middle_of_an_answer_interrupts_it_and_is_quick(lab: Lab) -> None:
+async def test_a_close_in_the_middle_of_an_answer_interrupts_it_and_is_quick(lab: Lab) -> None:
     """R425, R438."""
-
-    async def main() -> None:
-        slow = Reply(blocks=(text("one two"),), hold=True, hold_after=4)
-        async with ScriptedModel([slow]) as model:
-            session = await start_session(lab.cli(model), lab.sdk)
-            turn = await session.send_user_message("go")
-            await model.wait_for_hold()
-            with long_holds(ShutdownStep.DRAINING, ShutdownStep.TERMINATING):
-                await session.aclose()
-            assert (await turn).reason is OutcomeReason.INTERRUPTED
-            assert session.pid is not None
-            assert not is_alive(session.pid)
-            events = [event async for event in session.events()]
-            assert [type(event) for event in events] == [SessionReady, SessionEnded]
-
-    run(main)
+    slow = Reply(blocks=(text("one two"),), hold=True, hold_after=4)
+    async with ScriptedModel([slow]) as model:
+        session = await start_session(lab.cli(model), lab.sdk)
+        turn = await session.send_user_message("go")
+        await model.wait_for_hold()
+        with long_holds(ShutdownStep.DRAINING, ShutdownStep.TERMINATING):
+            await session.aclose()
+        assert (await turn).reason is OutcomeReason.INTERRUPTED
+        assert session.pid is not None
+        assert not is_alive(session.pid)
+        events = [event async for event in session.events()]
+        assert [type(event) for event in events] == [SessionReady, SessionEnded]
 
 
 @pytest.mark.longer(after=1)
 @pytest.mark.parametrize(("way", "exit_code"), [("stop", 143), ("aclose", 0)])
-def test_the_last_event_tells_how_the_process_ended(lab: Lab, way: str, exit_code: int) -> None:
-    async def main() -> None:
-        async with ScriptedModel([]) as model:
-            session = await start_session(lab.cli(model), lab.sdk)
-            await getattr(session, way)()
-            events = [event async for event in session.events()]
-            assert events[-1] == SessionEnded(exit_code)
-
-    run(main)
+async def test_the_last_event_tells_how_the_process_ended(
+    lab: Lab, way: str, exit_code: int
+) -> None:
+    async with ScriptedModel([]) as model:
+        session = await start_session(lab.cli(model), lab.sdk)
+        await getattr(session, way)()
+        events = [event async for event in session.events()]
+        assert events[-1] == SessionEnded(exit_code)
 
 
 @pytest.mark.longer
-def test_an_ended_session_refuses_operations_and_ends_again_in_peace(lab: Lab) -> None:
+async def test_an_ended_session_refuses_operations_and_ends_again_in_peace(lab: Lab) -> None:
     """R425."""
-
-    async def main() -> None:
-        async with ScriptedModel([]) as model:
-            session = await start_session(lab.cli(model), lab.sdk)
-            await session.aclose()
-            await session.aclose()
-            await session.stop()
-            assert not session.alive
-            assert session.lifecycle == "stopped"
-            for operation in (session.interrupt, session.ping):
-                with pytest.raises(SessionStopped):
-                    await operation()
+    async with ScriptedModel([]) as model:
+        session = await start_session(lab.cli(model), lab.sdk)
+        await session.aclose()
+        await session.aclose()
+        await session.stop()
+        assert not session.alive
+        assert session.lifecycle == "stopped"
+        for operation in (session.interrupt, session.ping):
             with pytest.raises(SessionStopped):
-                _ = await session.send_user_message("hello?")
-
-    run(main)
+                await operation()
+        with pytest.raises(SessionStopped):
+            _ = await session.send_user_message("hello?")
 
 
 @pytest.mark.longer
-def test_input_that_ends_lets_the_cli_finish_and_leave_by_itself(lab: Lab) -> None:
+async def test_input_that_ends_lets_the_cli_finish_and_leave_by_itself(lab: Lab) -> None:
     """R368, C57."""
-
-    async def main() -> None:
-        slow = Reply(blocks=(text("finished"),), hold=True)
-        async with ScriptedModel([slow]) as model:
-            session = await start_session(lab.cli(model), lab.sdk)
-            events = session.events()
-            assert isinstance(await anext(events), SessionReady)
-            turn = await session.send_user_message("go")
-            await model.wait_for_hold()
-            await session.end_input()
-            model.release()
-            outcome = await turn
-            assert (outcome.reason, outcome.text) == (OutcomeReason.COMPLETED, "finished")
-            assert [event async for event in events] == [SessionCompleted(exit_code=0)]
-            assert not session.alive
-            await session.aclose()
-
-    run(main)
+    slow = Reply(blocks=(text("finished"),), hold=True)
+    async with ScriptedModel([slow]) as model:
+        session = await start_session(lab.cli(model), lab.sdk)
+        events = session.events()
+        assert isinstance(await anext(events), SessionReady)
+        turn = await session.send_user_message("go")
+        await model.wait_for_hold()
+        await session.end_input()
+        model.release()
+        outcome = await turn
+        assert (outcome.reason, outcome.text) == (OutcomeReason.COMPLETED, "finished")
+        assert [event async for event in events] == [SessionCompleted(exit_code=0)]
+        assert not session.alive
+        await session.aclose()
 
 
 # ---------------------------------------------------------------- nothing is left
@@ -244,41 +223,33 @@ async def asleep(session: Session, marker: str) -> None:
 
 @pytest.mark.longer
 @pytest.mark.parametrize("way", ["stop", "aclose"])
-def test_an_end_in_the_middle_of_a_command_leaves_no_process(lab: Lab, way: str) -> None:
+async def test_an_end_in_the_middle_of_a_command_leaves_no_process(lab: Lab, way: str) -> None:
     marker = new_marker()
-
-    async def main() -> None:
-        options = {"allowed_tools": ["Bash"]}
-        async with ScriptedModel(killed(marker)) as model:
-            session = await start_session(lab.cli(model, **options), lab.sdk)
-            turn = await session.send_user_message("go")
-            await until(lambda: len(sleepers(marker)) == 2)
-            await (session.stop() if way == "stop" else session.aclose())
-            assert marked(marker) == []
-            assert session.pid is not None
-            assert not is_alive(session.pid)
-            expected = OutcomeReason.STOPPED if way == "stop" else OutcomeReason.INTERRUPTED
-            assert (await turn).reason is expected
-
-    run(main)
+    options = {"allowed_tools": ["Bash"]}
+    async with ScriptedModel(killed(marker)) as model:
+        session = await start_session(lab.cli(model, **options), lab.sdk)
+        turn = await session.send_user_message("go")
+        await until(lambda: len(sleepers(marker)) == 2)
+        await (session.stop() if way == "stop" else session.aclose())
+        assert marked(marker) == []
+        assert session.pid is not None
+        assert not is_alive(session.pid)
+        expected = OutcomeReason.STOPPED if way == "stop" else OutcomeReason.INTERRUPTED
+        assert (await turn).reason is expected
 
 
 @pytest.mark.longer
-def test_a_session_that_is_dropped_is_stopped(lab: Lab) -> None:
+async def test_a_session_that_is_dropped_is_stopped(lab: Lab) -> None:
     marker = new_marker()
-
-    async def main() -> None:
-        options = {"allowed_tools": ["Bash"]}
-        async with ScriptedModel(killed(marker)) as model:
-            session = await start_session(lab.cli(model, **options), lab.sdk)
-            await asleep(session, marker)
-            pid = session.pid
-            assert pid is not None
-            del session
-            gc.collect()
-            await until(lambda: not marked(marker) and not Path(f"/proc/{pid}").exists())
-
-    run(main)
+    options = {"allowed_tools": ["Bash"]}
+    async with ScriptedModel(killed(marker)) as model:
+        session = await start_session(lab.cli(model, **options), lab.sdk)
+        await asleep(session, marker)
+        pid = session.pid
+        assert pid is not None
+        del session
+        gc.collect()
+        await until(lambda: not marked(marker) and not Path(f"/proc/{pid}").exists())
 
 
 @pytest.mark.longer

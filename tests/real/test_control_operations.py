@@ -123,41 +123,39 @@ def full_server() -> object:
 
 @pytest.mark.longer(after=1)
 @pytest.mark.parametrize("kind", ["late", "raw", "full"])
-def test_a_server_added_at_run_time_serves_calls_until_it_is_removed(lab: Lab, kind: str) -> None:
+async def test_a_server_added_at_run_time_serves_calls_until_it_is_removed(
+    lab: Lab, kind: str
+) -> None:
     calls: list[dict[str, Any]] = []
     servers = {"late": lambda: ToolServer([add]), "raw": lambda: adder(calls), "full": full_server}
-
-    async def main() -> None:
-        script = [
-            [tool_use(f"mcp__{kind}__add", a=40, b=2)],
-            [text("first")],
-            [tool_use("mcp__calc__add", a=1, b=2)],
-            [text("second")],
-            [tool_use(f"mcp__{kind}__add", a=40, b=2)],
-            [text("third")],
-        ]
-        bidir = BidirOptions(mcp_servers={"calc": CALC})
-        async with (
-            ScriptedModel(script) as model,
-            start_session(allow_all(model, lab), lab.sdk, bidir) as session,
-        ):
-            changes = await session.mcp.add(kind, servers[kind]())
-            assert (changes.added, changes.removed, changes.errors) == ((kind,), (), {})
-            assert (await (await session.send_user_message("add"))).text == "first"
-            assert "42" in str(model.requests[-1].last_tool_result)
-            # The server that was there from the start still serves its calls.
-            assert (await (await session.send_user_message("add"))).text == "second"
-            assert model.requests[-1].last_tool_result == "3"
-            assert (await session.mcp.remove(kind)).removed == (kind,)
-            names = [server.name for server in (await session.mcp.status()).servers]
-            assert names == ["calc"]
-            assert (await (await session.send_user_message("add"))).text == "third"
-            assert "No such tool" in (model.requests[-1].last_tool_result or "")
-
-    run(main)
+    script = [
+        [tool_use(f"mcp__{kind}__add", a=40, b=2)],
+        [text("first")],
+        [tool_use("mcp__calc__add", a=1, b=2)],
+        [text("second")],
+        [tool_use(f"mcp__{kind}__add", a=40, b=2)],
+        [text("third")],
+    ]
+    bidir = BidirOptions(mcp_servers={"calc": CALC})
+    async with (
+        ScriptedModel(script) as model,
+        start_session(allow_all(model, lab), lab.sdk, bidir) as session,
+    ):
+        changes = await session.mcp.add(kind, servers[kind]())
+        assert (changes.added, changes.removed, changes.errors) == ((kind,), (), {})
+        assert (await (await session.send_user_message("add"))).text == "first"
+        assert "42" in str(model.requests[-1].last_tool_result)
+        # The server that was there from the start still serves its calls.
+        assert (await (await session.send_user_message("add"))).text == "second"
+        assert model.requests[-1].last_tool_result == "3"
+        assert (await session.mcp.remove(kind)).removed == (kind,)
+        names = [server.name for server in (await session.mcp.status()).servers]
+        assert names == ["calc"]
+        assert (await (await session.send_user_message("add"))).text == "third"
+        assert "No such tool" in (model.requests[-1].last_tool_result or "")
 
 
-def test_removing_a_server_cancels_its_running_calls(lab: Lab) -> None:
+async def test_removing_a_server_cancels_its_running_calls(lab: Lab) -> None:
     began, cancelled = asyncio.Event(), asyncio.Event()
 
     @bridle.tool
@@ -170,138 +168,115 @@ def test_removing_a_server_cancels_its_running_calls(lab: Lab) -> None:
             cancelled.set()
         return ""
 
-    async def main() -> None:
-        script = [[tool_use("mcp__late__wait")], [text("went on")]]
-        async with (
-            ScriptedModel(script) as model,
-            start_session(allow_all(model, lab), lab.sdk) as session,
-        ):
-            await session.mcp.add("late", ToolServer([wait]))
-            turn = await session.send_user_message("wait")
-            await began.wait()
-            await session.mcp.remove("late")
-            await cancelled.wait()
-            assert (await turn).text == "went on"
-
-    run(main)
+    script = [[tool_use("mcp__late__wait")], [text("went on")]]
+    async with (
+        ScriptedModel(script) as model,
+        start_session(allow_all(model, lab), lab.sdk) as session,
+    ):
+        await session.mcp.add("late", ToolServer([wait]))
+        turn = await session.send_user_message("wait")
+        await began.wait()
+        await session.mcp.remove("late")
+        await cancelled.wait()
+        assert (await turn).text == "went on"
 
 
 @pytest.mark.longer
-def test_an_external_server_is_added_and_removed(lab: Lab) -> None:
-    async def main() -> None:
-        async with (
-            ScriptedModel([]) as model,
-            start_session(allow_all(model, lab), lab.sdk) as session,
-        ):
+async def test_an_external_server_is_added_and_removed(lab: Lab) -> None:
+    async with (
+        ScriptedModel([]) as model,
+        start_session(allow_all(model, lab), lab.sdk) as session,
+    ):
+        await session.mcp.add("stub", EXTERNAL)
+        called = await session.mcp.call("mcp__stub__echo", {"text": "hi"})
+        assert called.content == [{"type": "text", "text": '{"text": "hi"}'}]
+        with pytest.raises(ControlRejected, match="broken: "):
+            await session.mcp.add("broken", {"command": "/no/such/program"})
+        with pytest.raises(OptionsError, match="'stub' is already the name of a server"):
             await session.mcp.add("stub", EXTERNAL)
-            called = await session.mcp.call("mcp__stub__echo", {"text": "hi"})
-            assert called.content == [{"type": "text", "text": '{"text": "hi"}'}]
-            with pytest.raises(ControlRejected, match="broken: "):
-                await session.mcp.add("broken", {"command": "/no/such/program"})
-            with pytest.raises(OptionsError, match="'stub' is already the name of a server"):
-                await session.mcp.add("stub", EXTERNAL)
-            changes = await session.mcp.remove("stub")
-            assert type(changes) is McpServerChanges
-            assert changes.removed == ("stub",)
-
-    run(main)
+        changes = await session.mcp.remove("stub")
+        assert type(changes) is McpServerChanges
+        assert changes.removed == ("stub",)
 
 
-def test_a_server_that_cannot_be_added_names_the_version_and_no_secret(lab: Lab) -> None:
+async def test_a_server_that_cannot_be_added_names_the_version_and_no_secret(lab: Lab) -> None:
     secret = "tok-5c1d7e90ab"
     broken = {"command": f"/no/such/{secret}", "args": [], "env": {"API_TOKEN": secret}}
-
-    async def main() -> None:
-        async with (
-            ScriptedModel([]) as model,
-            start_session(allow_all(model, lab), lab.sdk) as session,
-        ):
-            version = (await session.info.version()).version
-            with pytest.raises(ControlRejected, match="broken: ") as caught:
-                await session.mcp.add("broken", broken)
-            error = caught.value
-            assert secret not in f"{error} {error.message} {error.args}"
-            assert error.cli_version == version
-            assert version in str(error)
-            changes = await session.mcp.set_servers({"other": broken})
-            assert changes.errors
-            assert secret not in f"{changes.errors} {changes.raw}"
-
-    run(main)
+    async with (
+        ScriptedModel([]) as model,
+        start_session(allow_all(model, lab), lab.sdk) as session,
+    ):
+        version = (await session.info.version()).version
+        with pytest.raises(ControlRejected, match="broken: ") as caught:
+            await session.mcp.add("broken", broken)
+        error = caught.value
+        assert secret not in f"{error} {error.message} {error.args}"
+        assert error.cli_version == version
+        assert version in str(error)
+        changes = await session.mcp.set_servers({"other": broken})
+        assert changes.errors
+        assert secret not in f"{changes.errors} {changes.raw}"
 
 
-def test_the_cli_forgets_a_server_that_was_not_added(lab: Lab) -> None:
-    async def main() -> None:
-        script = [[tool_use("mcp__calc__add", a=1, b=2)], [text("done")]]
-        bidir = BidirOptions(mcp_servers={"calc": CALC})
-        async with (
-            ScriptedModel(script) as model,
-            start_session(allow_all(model, lab), lab.sdk, bidir) as session,
-        ):
-            with pytest.raises(ControlRejected, match="broken: "):
-                await session.mcp.add("broken", {"command": "/no/such/program"})
-            names = [server.name for server in (await session.mcp.status()).servers]
-            assert "broken" not in names
-            # The server that was there from the start still serves its calls.
-            assert (await (await session.send_user_message("add"))).text == "done"
-            assert model.requests[-1].last_tool_result == "3"
-
-    run(main)
+async def test_the_cli_forgets_a_server_that_was_not_added(lab: Lab) -> None:
+    script = [[tool_use("mcp__calc__add", a=1, b=2)], [text("done")]]
+    bidir = BidirOptions(mcp_servers={"calc": CALC})
+    async with (
+        ScriptedModel(script) as model,
+        start_session(allow_all(model, lab), lab.sdk, bidir) as session,
+    ):
+        with pytest.raises(ControlRejected, match="broken: "):
+            await session.mcp.add("broken", {"command": "/no/such/program"})
+        names = [server.name for server in (await session.mcp.status()).servers]
+        assert "broken" not in names
+        # The server that was there from the start still serves its calls.
+        assert (await (await session.send_user_message("add"))).text == "done"
+        assert model.requests[-1].last_tool_result == "3"
 
 
-def test_a_server_is_replaced_by_another_with_its_name(lab: Lab) -> None:
+async def test_a_server_is_replaced_by_another_with_its_name(lab: Lab) -> None:
     @bridle.tool
     def multiply(a: int, b: int) -> str:
         """Multiply two numbers."""
         return str(a * b)
 
-    async def main() -> None:
-        script = [[tool_use("mcp__calc__multiply", a=6, b=7)], [text("done")]]
-        bidir = BidirOptions(mcp_servers={"calc": CALC})
-        async with (
-            ScriptedModel(script) as model,
-            start_session(allow_all(model, lab), lab.sdk, bidir) as session,
-        ):
-            changes = await session.mcp.set_servers({"calc": ToolServer([multiply])})
-            assert (changes.added, changes.removed) == (("calc",), ("calc",))
-            assert (await (await session.send_user_message("multiply"))).text == "done"
-            assert model.requests[-1].last_tool_result == "42"
-
-    run(main)
+    script = [[tool_use("mcp__calc__multiply", a=6, b=7)], [text("done")]]
+    bidir = BidirOptions(mcp_servers={"calc": CALC})
+    async with (
+        ScriptedModel(script) as model,
+        start_session(allow_all(model, lab), lab.sdk, bidir) as session,
+    ):
+        changes = await session.mcp.set_servers({"calc": ToolServer([multiply])})
+        assert (changes.added, changes.removed) == (("calc",), ("calc",))
+        assert (await (await session.send_user_message("multiply"))).text == "done"
+        assert model.requests[-1].last_tool_result == "42"
 
 
 @pytest.mark.longer
-def test_servers_added_at_the_same_time_are_all_kept(lab: Lab) -> None:
-    async def main() -> None:
-        names = ["one", "two", "three"]
-        async with (
-            ScriptedModel([]) as model,
-            start_session(allow_all(model, lab), lab.sdk) as session,
-        ):
-            await asyncio.gather(*[session.mcp.add(name, ToolServer([add])) for name in names])
-            # 2.1.197 lists a server up to some 100 ms after it has confirmed it.
-            listed: set[str] = set()
-            while listed != set(names):
-                listed = {server.name for server in (await session.mcp.status()).servers}
-                assert listed <= set(names)
-
-    run(main)
+async def test_servers_added_at_the_same_time_are_all_kept(lab: Lab) -> None:
+    names = ["one", "two", "three"]
+    async with (
+        ScriptedModel([]) as model,
+        start_session(allow_all(model, lab), lab.sdk) as session,
+    ):
+        await asyncio.gather(*[session.mcp.add(name, ToolServer([add])) for name in names])
+        # 2.1.197 lists a server up to some 100 ms after it has confirmed it.
+        listed: set[str] = set()
+        while listed != set(names):
+            listed = {server.name for server in (await session.mcp.status()).servers}
+            assert listed <= set(names)
 
 
 @pytest.mark.longer
-def test_the_blocking_session_has_the_same_operations(lab: Lab) -> None:
+async def test_the_blocking_session_has_the_same_operations(lab: Lab) -> None:
     script = [[tool_use("mcp__late__add", a=40, b=2)], [text("done")]]
+    async with ScriptedModel(script) as model:
 
-    async def main() -> None:
-        async with ScriptedModel(script) as model:
+        def work() -> None:
+            with sync.start_session(allow_all(model, lab), lab.sdk) as session:
+                assert session.mcp.add("late", ToolServer([add])).added == ("late",)
+                assert session.send_user_message("add").outcome().text == "done"
+                assert [one.name for one in session.mcp.status().servers] == ["late"]
+                assert session.info.version().version
 
-            def work() -> None:
-                with sync.start_session(allow_all(model, lab), lab.sdk) as session:
-                    assert session.mcp.add("late", ToolServer([add])).added == ("late",)
-                    assert session.send_user_message("add").outcome().text == "done"
-                    assert [one.name for one in session.mcp.status().servers] == ["late"]
-                    assert session.info.version().version
-
-            await asyncio.to_thread(work)
-
-    run(main)
+        await asyncio.to_thread(work)

@@ -330,21 +330,16 @@ async def play(stage: Stage, way: str) -> Any:
 
 @pytest.mark.longer
 @pytest.mark.parametrize("name", CASES)
-def test_every_door_tells_what_happened(lab: Lab, name: str) -> None:
+async def test_every_door_tells_what_happened(lab: Lab, name: str) -> None:
     """S005, S008, S020, S033: each door by its own means, both flavours alike."""
     case = CASES[name]
     expected = {"run": case.outcome, "session": case.outcome, "query": (case.results, case.error)}
     doors = [way for way in WAYS if (name, way) not in NOT_HERE]
     row = list(CASES).index(name)
-
-    async def main() -> list[Any]:
-        flavours = [
-            flavour_of(lab, row + column) for column, way in enumerate(WAYS) if way in doors
-        ]
-        stages = [Stage(case, flavour, lab) for flavour in flavours]
-        return await asyncio.gather(*map(play, stages, doors))
-
-    assert dict(zip(doors, run(main), strict=True)) == {way: expected[way] for way in doors}
+    flavours = [flavour_of(lab, row + column) for column, way in enumerate(WAYS) if way in doors]
+    stages = [Stage(case, flavour, lab) for flavour in flavours]
+    told = await asyncio.gather(*map(play, stages, doors))
+    assert dict(zip(doors, told, strict=True)) == {way: expected[way] for way in doors}
 
 
 # ---------------------------------------------------------------- types
@@ -438,28 +433,22 @@ def test_an_answer_is_of_the_type_that_was_asked_for_or_no_success(lab: Lab, nam
 
 @pytest.mark.longer(after=1)
 @pytest.mark.parametrize("in_session", [False, True])
-def test_an_output_that_fails_validation_is_corrected_by_the_model(
+async def test_an_output_that_fails_validation_is_corrected_by_the_model(
     lab: Lab, *, in_session: bool
 ) -> None:
     script: Script = [
         [tool_use("StructuredOutput", **REFUSED)],
         [tool_use("StructuredOutput", **INVOICE)],
     ]
-
-    async def main() -> None:
-        async with ScriptedModel(script) as model:
-            if in_session:
-                async with Session(lab.cli(model), lab.sdk, output_type=AsModel) as session:
-                    outcome = await (await session.send_user_message("go"))
-            else:
-                outcome = await bridle.run(
-                    "go", cli=lab.cli(model), sdk=lab.sdk, output_type=AsModel
-                )
-            assert (outcome.ok, outcome.output) == (True, AsModel(**INVOICE))
-            assert (outcome.model_calls, outcome.tool_calls) == (2, 2)
-            assert "does not owe" in str(model.requests[1].messages)
-
-    run(main)
+    async with ScriptedModel(script) as model:
+        if in_session:
+            async with Session(lab.cli(model), lab.sdk, output_type=AsModel) as session:
+                outcome = await (await session.send_user_message("go"))
+        else:
+            outcome = await bridle.run("go", cli=lab.cli(model), sdk=lab.sdk, output_type=AsModel)
+        assert (outcome.ok, outcome.output) == (True, AsModel(**INVOICE))
+        assert (outcome.model_calls, outcome.tool_calls) == (2, 2)
+        assert "does not owe" in str(model.requests[1].messages)
 
 
 @dataclasses.dataclass
@@ -496,7 +485,7 @@ def quote(name: str) -> None:
 @pytest.mark.longer(after=2)
 @pytest.mark.parametrize("kind", [QuotingDataclass, QuotingStruct, QuotingModel])
 @pytest.mark.parametrize("in_session", [False, True])
-def test_a_correction_that_quotes_a_path_attaches_no_file(
+async def test_a_correction_that_quotes_a_path_attaches_no_file(
     lab: Lab, tmp_path: Path, kind: Any, *, in_session: bool
 ) -> None:
     secret = tmp_path / "secret.txt"
@@ -508,48 +497,38 @@ def test_a_correction_that_quotes_a_path_attaches_no_file(
     greeting = lab.work / ".claude" / "commands" / "greet.md"
     greeting.parent.mkdir(parents=True)
     greeting.write_text("Say hello.")
-
-    async def main() -> None:
-        async with ScriptedModel(script) as model:
-            cli = lab.cli(model, tools=[])
-            if in_session:
-                async with Session(cli, lab.sdk, output_type=kind) as session:
-                    outcome = await (await session.send_user_message("go"))
-            else:
-                outcome = await bridle.run("go", cli=cli, sdk=lab.sdk, output_type=kind)
-            assert (outcome.ok, outcome.output) == (True, kind(name="good"))
-            seen = str(model.requests[1].messages)
-            assert f"@{secret}" in seen
-            assert "top secret" not in seen
-            assert "Say hello." not in seen
-            assert not (lab.work / "made").exists()
-
-    run(main)
+    async with ScriptedModel(script) as model:
+        cli = lab.cli(model, tools=[])
+        if in_session:
+            async with Session(cli, lab.sdk, output_type=kind) as session:
+                outcome = await (await session.send_user_message("go"))
+        else:
+            outcome = await bridle.run("go", cli=cli, sdk=lab.sdk, output_type=kind)
+        assert (outcome.ok, outcome.output) == (True, kind(name="good"))
+        seen = str(model.requests[1].messages)
+        assert f"@{secret}" in seen
+        assert "top secret" not in seen
+        assert "Say hello." not in seen
+        assert not (lab.work / "made").exists()
 
 
 @pytest.mark.longer
-def test_an_answer_may_be_a_list(lab: Lab) -> None:
-    async def main() -> Any:
-        script: Script = [[tool_use("StructuredOutput", value=[1, 2, 3])]]
-        async with ScriptedModel(script) as model:
-            door = flavour_of(lab, 0)
-            outcome = await door.run("go", cli=lab.cli(model), sdk=lab.sdk, output_type=list[int])
-            return outcome.output
-
-    assert run(main) == [1, 2, 3]
+async def test_an_answer_may_be_a_list(lab: Lab) -> None:
+    script: Script = [[tool_use("StructuredOutput", value=[1, 2, 3])]]
+    async with ScriptedModel(script) as model:
+        door = flavour_of(lab, 0)
+        outcome = await door.run("go", cli=lab.cli(model), sdk=lab.sdk, output_type=list[int])
+        assert outcome.output == [1, 2, 3]
 
 
-def test_an_overloaded_api_is_asked_again_in_the_same_conversation(lab: Lab) -> None:
-    async def main() -> None:
-        script: Script = [error(529), error(529), [text("at last")]]
-        async with ScriptedModel(script) as model:
-            cli = lab.cli(model)
-            cli = cli.replace(env={**(cli.env or {}), "CLAUDE_CODE_MAX_RETRIES": "1"})
-            outcome = await bridle.run("go", cli=cli, sdk=lab.sdk, retry=Retry(attempts=2))
-            assert (outcome.ok, outcome.text) == (True, "at last")
-            assert "Continue with the task" in str(model.requests[-1].messages)
-
-    run(main)
+async def test_an_overloaded_api_is_asked_again_in_the_same_conversation(lab: Lab) -> None:
+    script: Script = [error(529), error(529), [text("at last")]]
+    async with ScriptedModel(script) as model:
+        cli = lab.cli(model)
+        cli = cli.replace(env={**(cli.env or {}), "CLAUDE_CODE_MAX_RETRIES": "1"})
+        outcome = await bridle.run("go", cli=cli, sdk=lab.sdk, retry=Retry(attempts=2))
+        assert (outcome.ok, outcome.text) == (True, "at last")
+        assert "Continue with the task" in str(model.requests[-1].messages)
 
 
 @dataclasses.dataclass
@@ -560,14 +539,10 @@ class Folder:
     folders: list[Folder] = dataclasses.field(default_factory=list)
 
 
-def test_an_answer_may_be_of_a_type_that_holds_itself(lab: Lab) -> None:
+async def test_an_answer_may_be_of_a_type_that_holds_itself(lab: Lab) -> None:
     inner = {"name": "b", "folders": []}
-
-    async def main() -> Any:
-        script: Script = [[tool_use("StructuredOutput", name="a", folders=[inner])]]
-        async with ScriptedModel(script) as model:
-            door = flavour_of(lab, 0)
-            outcome = await door.run("go", cli=lab.cli(model), sdk=lab.sdk, output_type=Folder)
-            return outcome.output
-
-    assert run(main) == Folder("a", [Folder("b")])
+    script: Script = [[tool_use("StructuredOutput", name="a", folders=[inner])]]
+    async with ScriptedModel(script) as model:
+        door = flavour_of(lab, 0)
+        outcome = await door.run("go", cli=lab.cli(model), sdk=lab.sdk, output_type=Folder)
+        assert outcome.output == Folder("a", [Folder("b")])

@@ -183,30 +183,26 @@ def test_settings_files_do_not_switch_hooks_off(
 
 @pytest.mark.longer(after=1)
 @pytest.mark.parametrize("by", ["apply", "update", "control"])
-def test_settings_at_run_time_do_not_switch_hooks_off(lab: Lab, by: str) -> None:
+async def test_settings_at_run_time_do_not_switch_hooks_off(lab: Lab, by: str) -> None:
     gates = Gates(lab)
     off = {"env": {"CLAUDE_CODE_SIMPLE": "1"}}
-
-    async def main() -> None:
-        command = f"touch {lab.work / 'made.txt'}"
-        script = [[tool_use("Bash", command=command)], [text("done")]]
-        async with ScriptedModel(script) as model:
-            env = {**model.env, "IS_SANDBOX": "1"}
-            del env["CLAUDE_CODE_SIMPLE"]
-            cli = lab.cli(model, env=env, permission_mode="bypassPermissions")
-            bidir = BidirOptions(on_pre_tool_use=gates.block)
-            async with start_session(cli, gates.sdk, bidir) as session:
-                calls: dict[str, Callable[[], Awaitable[object]]] = {
-                    "apply": lambda: session.settings.apply(off),
-                    "update": lambda: session.settings.update("localSettings", off),
-                    "control": lambda: session.control("apply_flag_settings", settings=off),
-                }
-                with pytest.raises(OptionsError, match="CLAUDE_CODE_SIMPLE"):
-                    await calls[by]()
-                await session.settings.apply({"env": {"OTHER": "1"}, "disableAllHooks": True})
-                assert (await (await session.send_user_message("go"))).ok
-
-    run(main)
+    command = f"touch {lab.work / 'made.txt'}"
+    script = [[tool_use("Bash", command=command)], [text("done")]]
+    async with ScriptedModel(script) as model:
+        env = {**model.env, "IS_SANDBOX": "1"}
+        del env["CLAUDE_CODE_SIMPLE"]
+        cli = lab.cli(model, env=env, permission_mode="bypassPermissions")
+        bidir = BidirOptions(on_pre_tool_use=gates.block)
+        async with start_session(cli, gates.sdk, bidir) as session:
+            calls: dict[str, Callable[[], Awaitable[object]]] = {
+                "apply": lambda: session.settings.apply(off),
+                "update": lambda: session.settings.update("localSettings", off),
+                "control": lambda: session.control("apply_flag_settings", settings=off),
+            }
+            with pytest.raises(OptionsError, match="CLAUDE_CODE_SIMPLE"):
+                await calls[by]()
+            await session.settings.apply({"env": {"OTHER": "1"}, "disableAllHooks": True})
+            assert (await (await session.send_user_message("go"))).ok
     assert (gates.asked, gates.was_run) == (["Bash"], False)
 
 
@@ -240,7 +236,7 @@ def test_a_file_of_the_environment_does_not_choose_the_user_settings(
     assert [told.split()[0] for told in gates.ignored] == ["env"]
 
 
-def test_rules_of_the_programs_settings_file_still_deny_beside_a_hook(lab: Lab) -> None:
+async def test_rules_of_the_programs_settings_file_still_deny_beside_a_hook(lab: Lab) -> None:
     """The CLI gets a copy of the file, and reads such rules from the directory of the file."""
     secret = lab.work / "secrets" / "key.txt"
     secret.parent.mkdir()
@@ -248,17 +244,13 @@ def test_rules_of_the_programs_settings_file_still_deny_beside_a_hook(lab: Lab) 
     settings = lab.work / "own.json"
     rules = {"permissions": {"deny": ["Read(/secrets/**)"]}}
     settings.write_text(json.dumps(rules), "utf-8")
-
-    async def main() -> str:
-        script = [[tool_use("Read", file_path=str(secret))], [text("done")]]
-        async with ScriptedModel(script) as model:
-            cli = lab.cli(model, settings=str(settings))
-            bidir = BidirOptions(on_pre_tool_use=lambda _: None)
-            async with start_session(cli, lab.sdk, bidir) as session:
-                assert (await (await session.send_user_message("go"))).ok
-            return model.requests[1].last_tool_result or ""
-
-    told = run(main)
+    script = [[tool_use("Read", file_path=str(secret))], [text("done")]]
+    async with ScriptedModel(script) as model:
+        cli = lab.cli(model, settings=str(settings))
+        bidir = BidirOptions(on_pre_tool_use=lambda _: None)
+        async with start_session(cli, lab.sdk, bidir) as session:
+            assert (await (await session.send_user_message("go"))).ok
+        told = model.requests[1].last_tool_result or ""
     assert "KEY-1234" not in told
     assert "denied" in told
 
@@ -279,26 +271,22 @@ ROUTES = {
 @pytest.mark.longer(after=2)
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("source", ["user", "project", "local"])
-def test_settings_files_cannot_send_the_cli_to_another_api_where_that_is_forbidden(
+async def test_settings_files_cannot_send_the_cli_to_another_api_where_that_is_forbidden(
     lab: Lab, source: str, route: str
 ) -> None:
     """A second model stands for the API that the settings name. It gets no request."""
-
-    async def main() -> None:
-        async with ScriptedModel([repeat([text("mine")])]) as model, ScriptedModel([]) as other:
-            places = {
-                "user": Path(model.env["CLAUDE_CONFIG_DIR"]) / "settings.json",
-                "project": lab.work / ".claude" / "settings.json",
-                "local": lab.work / ".claude" / "settings.local.json",
-            }
-            places[source].parent.mkdir(parents=True, exist_ok=True)
-            hostile = ROUTES[route](other.env["ANTHROPIC_BASE_URL"])
-            places[source].write_text(json.dumps({"env": hostile}))
-            with forbid_real_api():
-                outcome = await bridle.run("hi", cli=lab.cli(model), sdk=lab.sdk)
-                messages = [one async for one in bridle.query("hi", lab.cli(model), lab.sdk)]
-            results = [one.result for one in messages if isinstance(one, ResultMessage)]
-            assert (outcome.text, results) == ("mine", ["mine"])
-            assert [*other.requests, *other.side_requests, *other.rejected] == []
-
-    run(main)
+    async with ScriptedModel([repeat([text("mine")])]) as model, ScriptedModel([]) as other:
+        places = {
+            "user": Path(model.env["CLAUDE_CONFIG_DIR"]) / "settings.json",
+            "project": lab.work / ".claude" / "settings.json",
+            "local": lab.work / ".claude" / "settings.local.json",
+        }
+        places[source].parent.mkdir(parents=True, exist_ok=True)
+        hostile = ROUTES[route](other.env["ANTHROPIC_BASE_URL"])
+        places[source].write_text(json.dumps({"env": hostile}))
+        with forbid_real_api():
+            outcome = await bridle.run("hi", cli=lab.cli(model), sdk=lab.sdk)
+            messages = [one async for one in bridle.query("hi", lab.cli(model), lab.sdk)]
+        results = [one.result for one in messages if isinstance(one, ResultMessage)]
+        assert (outcome.text, results) == ("mine", ["mine"])
+        assert [*other.requests, *other.side_requests, *other.rejected] == []

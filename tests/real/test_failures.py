@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.processes import LIMIT, is_alive, run, until
+from tests.support.processes import LIMIT, is_alive, until
 from tests.support.scenes import play
 
 import bridle
@@ -79,17 +79,16 @@ DOORS: dict[str, Callable[[CliOptions, SdkOptions], Coroutine[Any, Any, object]]
 @pytest.mark.longer(after=2)
 @pytest.mark.parametrize("missing", ["5a6f0c1e-0000-4000-8000-000000000001", "no such title"])
 @pytest.mark.parametrize("door", DOORS)
-def test_a_session_that_does_not_exist_cannot_be_resumed(lab: Lab, door: str, missing: str) -> None:
-    async def main() -> None:
-        async with ScriptedModel([]) as model:
-            options = lab.cli(model, resume_session_id=missing)
-            with pytest.raises(SessionNotFoundError) as caught:
-                await DOORS[door](options, lab.sdk)
-            assert (caught.value.session_id, caught.value.exit_code) == (missing, 1)
-            assert "CliOptions.cwd" in str(caught.value)
-            assert "login" not in str(caught.value)
-
-    run(main)
+async def test_a_session_that_does_not_exist_cannot_be_resumed(
+    lab: Lab, door: str, missing: str
+) -> None:
+    async with ScriptedModel([]) as model:
+        options = lab.cli(model, resume_session_id=missing)
+        with pytest.raises(SessionNotFoundError) as caught:
+            await DOORS[door](options, lab.sdk)
+        assert (caught.value.session_id, caught.value.exit_code) == (missing, 1)
+        assert "CliOptions.cwd" in str(caught.value)
+        assert "login" not in str(caught.value)
 
 
 async def started(cli: CliOptions, sdk: SdkOptions) -> Session:
@@ -103,62 +102,49 @@ async def read_all(stream: bridle.QueryStream) -> None:
         pass
 
 
-def test_an_option_the_cli_does_not_know_is_named_as_such(lab: Lab) -> None:
+async def test_an_option_the_cli_does_not_know_is_named_as_such(lab: Lab) -> None:
     """R130, C23: it is passed on whatever the version, and the refusal is told as one."""
-
-    async def main() -> None:
-        async with ScriptedModel([]) as model:
-            with pytest.raises(UnsupportedCliVersionError) as caught:
-                await start_session(lab.cli(model, extra_args=["--no-such-flag"]), lab.sdk)
-            assert "unknown option '--no-such-flag'" in caught.value.stderr_tail
-            assert "unknown option '--no-such-flag'" in str(caught.value)
-            assert caught.value.exit_code == 1
-
-    run(main)
+    async with ScriptedModel([]) as model:
+        with pytest.raises(UnsupportedCliVersionError) as caught:
+            await start_session(lab.cli(model, extra_args=["--no-such-flag"]), lab.sdk)
+        assert "unknown option '--no-such-flag'" in caught.value.stderr_tail
+        assert "unknown option '--no-such-flag'" in str(caught.value)
+        assert caught.value.exit_code == 1
 
 
 SLOW_START = {"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "sleep 2"}]}]}}
 
 
-def test_a_slow_command_hook_delays_the_start_and_does_not_fail_it(lab: Lab) -> None:
-    async def main() -> None:
-        async with ScriptedModel([[text("hello")]]) as model:
-            began = time.monotonic()
-            async with start_session(lab.cli(model, settings=SLOW_START), lab.sdk) as session:
-                assert time.monotonic() - began > 2
-                assert (await (await session.send_user_message("hi"))).text == "hello"
-
-    run(main)
+async def test_a_slow_command_hook_delays_the_start_and_does_not_fail_it(lab: Lab) -> None:
+    async with ScriptedModel([[text("hello")]]) as model:
+        began = time.monotonic()
+        async with start_session(lab.cli(model, settings=SLOW_START), lab.sdk) as session:
+            assert time.monotonic() - began > 2
+            assert (await (await session.send_user_message("hi"))).text == "hello"
 
 
-def test_a_start_that_takes_longer_than_allowed_is_given_up_and_cleaned_up(lab: Lab) -> None:
-    async def main() -> None:
-        async with ScriptedModel([]) as model:
-            sdk = lab.sdk.replace(init_timeout=1.5)
-            session = Session(lab.cli(model, settings=SLOW_START), sdk)
-            with pytest.raises(InitializationTimeout, match="SessionStart"):
-                await session.connect()
-            assert session.lifecycle == "failed"
-            assert session.pid is not None
-            assert not is_alive(session.pid)
-
-    run(main)
+async def test_a_start_that_takes_longer_than_allowed_is_given_up_and_cleaned_up(lab: Lab) -> None:
+    async with ScriptedModel([]) as model:
+        sdk = lab.sdk.replace(init_timeout=1.5)
+        session = Session(lab.cli(model, settings=SLOW_START), sdk)
+        with pytest.raises(InitializationTimeout, match="SessionStart"):
+            await session.connect()
+        assert session.lifecycle == "failed"
+        assert session.pid is not None
+        assert not is_alive(session.pid)
 
 
-def test_a_start_that_is_cancelled_leaves_nothing_behind(lab: Lab) -> None:
-    async def main() -> None:
-        async with ScriptedModel([]) as model:
-            session = Session(lab.cli(model, settings=SLOW_START), lab.sdk)
-            connecting = asyncio.create_task(session.connect())
-            await until(lambda: session.lifecycle == "init_sent")
-            connecting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await connecting
-            assert session.lifecycle == "stopped"
-            assert session.pid is not None
-            assert not is_alive(session.pid)
-
-    run(main)
+async def test_a_start_that_is_cancelled_leaves_nothing_behind(lab: Lab) -> None:
+    async with ScriptedModel([]) as model:
+        session = Session(lab.cli(model, settings=SLOW_START), lab.sdk)
+        connecting = asyncio.create_task(session.connect())
+        await until(lambda: session.lifecycle == "init_sent")
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        assert session.lifecycle == "stopped"
+        assert session.pid is not None
+        assert not is_alive(session.pid)
 
 
 # ---------------------------------------------------------------- turns that fail
@@ -236,45 +222,36 @@ async def streamed(lab: Lab, script: Script, *, partial: bool) -> tuple[str, Out
 @pytest.mark.longer(after=1)
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 @pytest.mark.parametrize("status", [401, 429, 529])
-def test_the_error_text_of_the_cli_is_not_text_of_the_model(
+async def test_the_error_text_of_the_cli_is_not_text_of_the_model(
     lab: Lab, status: int, partial: bool
 ) -> None:
-    async def main() -> None:
-        script: Script = [[text("First."), call(lab)], error(status, message="a scripted mishap")]
-        said, outcome = await streamed(lab, script, partial=partial)
-        assert (said, outcome.text) == ("First.", "First.")
-        assert not outcome.ok
-        assert outcome.detail
-
-    run(main)
+    script: Script = [[text("First."), call(lab)], error(status, message="a scripted mishap")]
+    said, outcome = await streamed(lab, script, partial=partial)
+    assert (said, outcome.text) == ("First.", "First.")
+    assert not outcome.ok
+    assert outcome.detail
 
 
 @pytest.mark.longer(after=1)
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
-def test_text_that_the_model_is_made_to_discard_is_streamed_at_most_once(
+async def test_text_that_the_model_is_made_to_discard_is_streamed_at_most_once(
     lab: Lab, partial: bool
 ) -> None:
-    async def main() -> None:
-        said, outcome = await streamed(lab, [repeat(refusal("I cannot"))], partial=partial)
-        assert (said, outcome.text) == ("I cannot", "")
-        assert outcome.reason is OutcomeReason.REFUSED
-        assert "API Error" in outcome.detail
-
-    run(main)
+    said, outcome = await streamed(lab, [repeat(refusal("I cannot"))], partial=partial)
+    assert (said, outcome.text) == ("I cannot", "")
+    assert outcome.reason is OutcomeReason.REFUSED
+    assert "API Error" in outcome.detail
 
 
 @pytest.mark.both_clis
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
-def test_the_answer_after_a_refusal_is_streamed(lab: Lab, partial: bool) -> None:
-    async def main() -> None:
-        script: Script = [refusal("I cannot"), [text("All right.")]]
-        said, outcome = await streamed(lab, script, partial=partial)
-        if lab.is_newest:  # it asks the model again
-            assert (said, outcome.text) == ("I cannot\n\nAll right.", "All right.")
-        else:
-            assert (said, outcome.text) == ("I cannot", "")
-
-    run(main)
+async def test_the_answer_after_a_refusal_is_streamed(lab: Lab, partial: bool) -> None:
+    script: Script = [refusal("I cannot"), [text("All right.")]]
+    said, outcome = await streamed(lab, script, partial=partial)
+    if lab.is_newest:  # it asks the model again
+        assert (said, outcome.text) == ("I cannot\n\nAll right.", "All right.")
+    else:
+        assert (said, outcome.text) == ("I cannot", "")
 
 
 @pytest.mark.longer
@@ -285,17 +262,14 @@ def test_a_missing_structured_output_is_a_failure(lab: Lab) -> None:
 
 
 @pytest.mark.requirement("S088")
-def test_a_missing_login_is_an_outcome_that_says_so(lab: Lab) -> None:
-    async def main() -> None:
-        async with ScriptedModel([]) as model:
-            nobody = {**model.env, "ANTHROPIC_API_KEY": ""}
-            async with start_session(lab.cli(model, env=nobody), lab.sdk) as session:
-                outcome = await (await session.send_user_message("hi"))
-                assert outcome.reason is OutcomeReason.AUTH_FAILED
-                assert "login" in outcome.detail
-                assert session.alive
-
-    run(main)
+async def test_a_missing_login_is_an_outcome_that_says_so(lab: Lab) -> None:
+    async with ScriptedModel([]) as model:
+        nobody = {**model.env, "ANTHROPIC_API_KEY": ""}
+        async with start_session(lab.cli(model, env=nobody), lab.sdk) as session:
+            outcome = await (await session.send_user_message("hi"))
+            assert outcome.reason is OutcomeReason.AUTH_FAILED
+            assert "login" in outcome.detail
+            assert session.alive
 
 
 CUT = Reply(blocks=(text("only a part of"),), cut_after=4)
@@ -311,44 +285,37 @@ def test_a_connection_that_is_lost_is_a_failure_of_the_api(lab: Lab, script: Scr
     assert play(lab, script).outcome.reason is OutcomeReason.API_ERROR
 
 
-def test_retries_of_the_cli_and_limits_of_the_account_are_reported(lab: Lab) -> None:
-    async def main() -> None:
-        near = rate_limit_headers("allowed_warning", utilization=0.9, threshold=0.75)
-        script = [error(529), Reply(blocks=(text("at last"),), headers=near)]
-        async with ScriptedModel(script, retries=2, login="oauth") as model:
-            async with start_session(lab.cli(model), lab.sdk) as session:
-                outcome = await (await session.send_user_message("go"))
-                assert (outcome.reason, outcome.text) == (OutcomeReason.COMPLETED, "at last")
-                assert outcome.api_retries == 1
-                assert outcome.last_retry is not None
-                assert outcome.last_retry.error_status == 529
-            events = [event async for event in session.events()]
-            (retry,) = [event for event in events if isinstance(event, ApiRetry)]
-            assert retry.attempt == 1
-            limits = [event for event in events if isinstance(event, RateLimited)]
-            assert [limit.status for limit in limits] == ["allowed_warning"]
-
-    run(main)
+async def test_retries_of_the_cli_and_limits_of_the_account_are_reported(lab: Lab) -> None:
+    near = rate_limit_headers("allowed_warning", utilization=0.9, threshold=0.75)
+    script = [error(529), Reply(blocks=(text("at last"),), headers=near)]
+    async with ScriptedModel(script, retries=2, login="oauth") as model:
+        async with start_session(lab.cli(model), lab.sdk) as session:
+            outcome = await (await session.send_user_message("go"))
+            assert (outcome.reason, outcome.text) == (OutcomeReason.COMPLETED, "at last")
+            assert outcome.api_retries == 1
+            assert outcome.last_retry is not None
+            assert outcome.last_retry.error_status == 529
+        events = [event async for event in session.events()]
+        (retry,) = [event for event in events if isinstance(event, ApiRetry)]
+        assert retry.attempt == 1
+        limits = [event for event in events if isinstance(event, RateLimited)]
+        assert [limit.status for limit in limits] == ["allowed_warning"]
 
 
 @pytest.mark.longer
-def test_retries_that_take_long_are_warnings_of_the_log(
+async def test_retries_that_take_long_are_warnings_of_the_log(
     lab: Lab, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without them a turn is silent for minutes: the CLI tries ten times."""
-
-    async def main() -> Outcome[Any]:
-        script = [repeat(error(529, headers={"retry-after": "6"}))]
-        async with (
-            ScriptedModel(script, retries=10) as model,
-            start_session(lab.cli(model), lab.sdk) as session,
-        ):
-            turn = await session.send_user_message("go")
-            await until(lambda: "an API request failed" in caplog.text)
-            await session.stop()
-            return await turn
-
-    outcome = run(main)
+    script = [repeat(error(529, headers={"retry-after": "6"}))]
+    async with (
+        ScriptedModel(script, retries=10) as model,
+        start_session(lab.cli(model), lab.sdk) as session,
+    ):
+        turn = await session.send_user_message("go")
+        await until(lambda: "an API request failed" in caplog.text)
+        await session.stop()
+        outcome = await turn
     (record,) = [one for one in caplog.records if "API request" in one.getMessage()]
     assert record.levelname == "WARNING"
     assert "status 529" in record.getMessage()
@@ -360,37 +327,34 @@ def test_retries_that_take_long_are_warnings_of_the_log(
 
 @pytest.mark.longer
 @pytest.mark.requirement("S097")
-def test_a_cli_that_is_killed_in_a_turn_is_noticed_at_once(lab: Lab) -> None:
-    async def main() -> None:
-        slow = Reply(blocks=(text("one two"),), hold=True, hold_after=4)
-        async with ScriptedModel([slow]) as model:
-            session = await start_session(lab.cli(model), lab.sdk)
-            turn = await session.send_user_message("go")
-            await model.wait_for_hold()
-            assert session.pid is not None
-            os.kill(session.pid, signal.SIGKILL)
-            async with asyncio.timeout(LIMIT):
-                outcome = await turn
-            assert outcome.reason is OutcomeReason.CLI_EXITED
-            assert outcome.exit_code == -signal.SIGKILL
-            assert outcome.process is not None
-            assert outcome.process.signal == "SIGKILL"
-            assert "SIGKILL" in outcome.detail
+async def test_a_cli_that_is_killed_in_a_turn_is_noticed_at_once(lab: Lab) -> None:
+    slow = Reply(blocks=(text("one two"),), hold=True, hold_after=4)
+    async with ScriptedModel([slow]) as model:
+        session = await start_session(lab.cli(model), lab.sdk)
+        turn = await session.send_user_message("go")
+        await model.wait_for_hold()
+        assert session.pid is not None
+        os.kill(session.pid, signal.SIGKILL)
+        async with asyncio.timeout(LIMIT):
+            outcome = await turn
+        assert outcome.reason is OutcomeReason.CLI_EXITED
+        assert outcome.exit_code == -signal.SIGKILL
+        assert outcome.process is not None
+        assert outcome.process.signal == "SIGKILL"
+        assert "SIGKILL" in outcome.detail
 
-            assert not session.alive
-            assert session.lifecycle == "stopped"
-            for operation in (session.ping, session.interrupt):
-                with pytest.raises(SessionStopped):
-                    await operation()
+        assert not session.alive
+        assert session.lifecycle == "stopped"
+        for operation in (session.ping, session.interrupt):
             with pytest.raises(SessionStopped):
-                _ = await session.send_user_message("hello?")
-            await session.aclose()
-            assert not is_alive(session.pid)
-            last = [event async for event in session.events()][-1]
-            assert isinstance(last, SessionFailed)
-            assert last.exit_code == -signal.SIGKILL
-
-    run(main)
+                await operation()
+        with pytest.raises(SessionStopped):
+            _ = await session.send_user_message("hello?")
+        await session.aclose()
+        assert not is_alive(session.pid)
+        last = [event async for event in session.events()][-1]
+        assert isinstance(last, SessionFailed)
+        assert last.exit_code == -signal.SIGKILL
 
 
 # ---------------------------------------------------------------- many at once
@@ -399,69 +363,60 @@ CROWD = 8
 
 
 @pytest.mark.longer
-def test_many_sessions_share_an_mcp_handler_without_mixing_them_up(lab: Lab) -> None:
-    async def main() -> None:
-        together = asyncio.Barrier(CROWD)
+async def test_many_sessions_share_an_mcp_handler_without_mixing_them_up(lab: Lab) -> None:
+    together = asyncio.Barrier(CROWD)
 
-        async def handle(message: Json) -> Json:
-            result: Json = {}
-            if message["method"] == "initialize":
-                info = {"name": "echo", "version": "1"}
-                version = message["params"]["protocolVersion"]
-                capabilities: Json = {"tools": {}}
-                result = {
-                    "protocolVersion": version,
-                    "capabilities": capabilities,
-                    "serverInfo": info,
-                }
-            elif message["method"] == "tools/list":
-                result = {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}
-            elif message["method"] == "tools/call":
-                await together.wait()
-                words = f"echo of {message['params']['arguments']['word']}"
-                result = {"content": [{"type": "text", "text": words}]}
-            return {"jsonrpc": "2.0", "id": message.get("id"), "result": result}
+    async def handle(message: Json) -> Json:
+        result: Json = {}
+        if message["method"] == "initialize":
+            info = {"name": "echo", "version": "1"}
+            version = message["params"]["protocolVersion"]
+            capabilities: Json = {"tools": {}}
+            result = {
+                "protocolVersion": version,
+                "capabilities": capabilities,
+                "serverInfo": info,
+            }
+        elif message["method"] == "tools/list":
+            result = {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}
+        elif message["method"] == "tools/call":
+            await together.wait()
+            words = f"echo of {message['params']['arguments']['word']}"
+            result = {"content": [{"type": "text", "text": words}]}
+        return {"jsonrpc": "2.0", "id": message.get("id"), "result": result}
 
-        def model_says(request: ModelRequest) -> list[Block]:
-            if request.last_tool_result is None:
-                return [tool_use("mcp__echo__echo", word=request.last_user_text)]
-            return [text(request.last_tool_result)]
+    def model_says(request: ModelRequest) -> list[Block]:
+        if request.last_tool_result is None:
+            return [tool_use("mcp__echo__echo", word=request.last_user_text)]
+        return [text(request.last_tool_result)]
 
-        bidir = BidirOptions(mcp_servers={"echo": handle}, on_can_use_tool=lambda _: Allow())
+    bidir = BidirOptions(mcp_servers={"echo": handle}, on_can_use_tool=lambda _: Allow())
 
-        async def one(model: ScriptedModel, word: str) -> str:
-            async with start_session(lab.cli(model), lab.sdk, bidir) as session:
-                return (await (await session.send_user_message(word))).text
+    async def one(model: ScriptedModel, word: str) -> str:
+        async with start_session(lab.cli(model), lab.sdk, bidir) as session:
+            return (await (await session.send_user_message(word))).text
 
-        words = [f"word {number}" for number in range(CROWD)]
-        async with ScriptedModel(model_says) as model:
-            answers = await asyncio.gather(*(one(model, word) for word in words))
-            assert answers == [f"echo of {word}" for word in words]
-
-    run(main)
+    words = [f"word {number}" for number in range(CROWD)]
+    async with ScriptedModel(model_says) as model:
+        answers = await asyncio.gather(*(one(model, word) for word in words))
+        assert answers == [f"echo of {word}" for word in words]
 
 
 @pytest.mark.longer(after=1)
 @pytest.mark.parametrize("retries", [0, 1])
-def test_a_lost_connection_is_retryable_whether_or_not_the_cli_repeats_the_request(
+async def test_a_lost_connection_is_retryable_whether_or_not_the_cli_repeats_the_request(
     lab: Lab, retries: int
 ) -> None:
-    async def main() -> None:
-        async with ScriptedModel([repeat(disconnect())], retries=retries) as model:
-            outcome = await bridle.run("go", cli=lab.cli(model), sdk=lab.sdk)
-            assert (outcome.reason, outcome.api_status) == (OutcomeReason.API_ERROR, None)
-            assert (outcome.retryable, outcome.api_error) == (True, "server_error")
-            assert outcome.api_retries == retries
-
-    run(main)
+    async with ScriptedModel([repeat(disconnect())], retries=retries) as model:
+        outcome = await bridle.run("go", cli=lab.cli(model), sdk=lab.sdk)
+        assert (outcome.reason, outcome.api_status) == (OutcomeReason.API_ERROR, None)
+        assert (outcome.retryable, outcome.api_error) == (True, "server_error")
+        assert outcome.api_retries == retries
 
 
-def test_an_answer_that_is_too_long_is_not_retryable(lab: Lab) -> None:
-    async def main() -> None:
-        cut_off = Reply(blocks=(text("x"),), stop_reason="max_tokens")
-        async with ScriptedModel([repeat(cut_off)]) as model:
-            outcome = await bridle.run("go", cli=lab.cli(model), sdk=lab.sdk)
-            assert (outcome.reason, outcome.api_status) == (OutcomeReason.API_ERROR, None)
-            assert (outcome.retryable, outcome.api_error) == (False, "max_output_tokens")
-
-    run(main)
+async def test_an_answer_that_is_too_long_is_not_retryable(lab: Lab) -> None:
+    cut_off = Reply(blocks=(text("x"),), stop_reason="max_tokens")
+    async with ScriptedModel([repeat(cut_off)]) as model:
+        outcome = await bridle.run("go", cli=lab.cli(model), sdk=lab.sdk)
+        assert (outcome.reason, outcome.api_status) == (OutcomeReason.API_ERROR, None)
+        assert (outcome.retryable, outcome.api_error) == (False, "max_output_tokens")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.requirement("S066")
-def test_the_clis_know_the_flags_we_give_them(lab: Lab) -> None:
+async def test_the_clis_know_the_flags_we_give_them(lab: Lab) -> None:
     """R127, R128, R129: nearly every option at once, and what the CLI made of them."""
     plugin = lab.work / "plugin" / ".claude-plugin"
     plugin.mkdir(parents=True)
@@ -43,44 +43,36 @@ def test_the_clis_know_the_flags_we_give_them(lab: Lab) -> None:
         "settings": {"cleanupPeriodDays": 3},
         "no_session_persistence": True,
     }
-
-    async def main() -> None:
-        async with (
-            asyncio.timeout(60),
-            ScriptedModel([[text("hi")]]) as model,
-            start_session(lab.cli(model, **options), lab.sdk) as session,
-        ):
-            messages = session.messages()
-            turn = await session.send_user_message("hello")
-            assert (await turn).ok
-            init = await anext(m async for m in messages if isinstance(m, InitMessage))
-            assert sorted(init.tools) == ["Bash", "Read"]
-            assert init.permission_mode == "acceptEdits"
-            assert "helper" in init.agents
-            assert session.id == init.session_id
-            thinking: Any = model.requests[0].raw["thinking"]
-            assert thinking["budget_tokens"] == 2048
-
-    asyncio.run(main())
+    async with (
+        asyncio.timeout(60),
+        ScriptedModel([[text("hi")]]) as model,
+        start_session(lab.cli(model, **options), lab.sdk) as session,
+    ):
+        messages = session.messages()
+        turn = await session.send_user_message("hello")
+        assert (await turn).ok
+        init = await anext(m async for m in messages if isinstance(m, InitMessage))
+        assert sorted(init.tools) == ["Bash", "Read"]
+        assert init.permission_mode == "acceptEdits"
+        assert "helper" in init.agents
+        assert session.id == init.session_id
+        thinking: Any = model.requests[0].raw["thinking"]
+        assert thinking["budget_tokens"] == 2048
 
 
 @pytest.mark.longer(after=1)
 @pytest.mark.parametrize("count", [0, 3, 4])
 @pytest.mark.requirement("S096")
-def test_any_number_of_agents_reaches_the_cli(lab: Lab, count: int) -> None:
+async def test_any_number_of_agents_reaches_the_cli(lab: Lab, count: int) -> None:
     """R439, C14."""
     names = [f"helper-{number}" for number in range(count)]
     agents = [{"name": name, "description": "helps", "prompt": "Help."} for name in names]
-
-    async def main() -> None:
-        async with (
-            asyncio.timeout(60),
-            ScriptedModel([[text("hi")]]) as model,
-            start_session(lab.cli(model, agents=agents), lab.sdk) as session,
-        ):
-            messages = session.messages()
-            assert (await (await session.send_user_message("hello"))).ok
-            init = await anext(m async for m in messages if isinstance(m, InitMessage))
-            assert [agent for agent in init.agents if agent.startswith("helper-")] == names
-
-    asyncio.run(main())
+    async with (
+        asyncio.timeout(60),
+        ScriptedModel([[text("hi")]]) as model,
+        start_session(lab.cli(model, agents=agents), lab.sdk) as session,
+    ):
+        messages = session.messages()
+        assert (await (await session.send_user_message("hello"))).ok
+        init = await anext(m async for m in messages if isinstance(m, InitMessage))
+        assert [agent for agent in init.agents if agent.startswith("helper-")] == names

@@ -22,9 +22,8 @@ from tests.support.fleets import (
     submit_all,
     working,
 )
-from tests.support.processes import until
+from tests.support.processes import run, until
 from tests.support.steps import ReplaceSteps
-from tests.support.stores import run
 
 from bridle import Agent, Allow, Deny
 from bridle.cli import main as command

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.processes import run
 from tests.support.scenes import play
 
 from bridle import (
@@ -180,7 +179,9 @@ SENDER: contextvars.ContextVar[str] = contextvars.ContextVar("sender", default="
 
 
 @pytest.mark.longer
-def test_callbacks_see_the_context_variables_of_the_code_that_sent_the_prompt(lab: Lab) -> None:
+async def test_callbacks_see_the_context_variables_of_the_code_that_sent_the_prompt(
+    lab: Lab,
+) -> None:
     seen: list[str] = []
 
     def note(_: object) -> None:
@@ -194,18 +195,15 @@ def test_callbacks_see_the_context_variables_of_the_code_that_sent_the_prompt(la
         SENDER.set(who)
         assert (await (await session.send_user_message("go"))).ok
 
-    async def main() -> None:
-        script = [[write(lab, "a.txt")], [text("1")], [write(lab, "b.txt")], [text("2")]]
-        bidir = BidirOptions(
-            on_user_prompt_submit=note, on_pre_tool_use=note, on_can_use_tool=note_async
-        )
-        SENDER.set("the start")
-        async with (
-            ScriptedModel(script) as model,
-            start_session(lab.cli(model), lab.sdk, bidir) as session,
-        ):
-            for who in ("anna", "bert"):
-                await asyncio.create_task(send(session, who))
-
-    run(main)
+    script = [[write(lab, "a.txt")], [text("1")], [write(lab, "b.txt")], [text("2")]]
+    bidir = BidirOptions(
+        on_user_prompt_submit=note, on_pre_tool_use=note, on_can_use_tool=note_async
+    )
+    SENDER.set("the start")
+    async with (
+        ScriptedModel(script) as model,
+        start_session(lab.cli(model), lab.sdk, bidir) as session,
+    ):
+        for who in ("anna", "bert"):
+            await asyncio.create_task(send(session, who))
     assert seen == ["anna"] * 3 + ["bert"] * 3

@@ -7,7 +7,6 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.processes import run
 from tests.support.scenes import play
 
 from bridle import (
@@ -94,31 +93,27 @@ def test_a_blocked_prompt_does_not_reach_the_model_and_the_next_one_does(lab: La
 
 
 @pytest.mark.longer
-def test_a_compaction_after_a_blocked_notification_completes(lab: Lab) -> None:
+async def test_a_compaction_after_a_blocked_notification_completes(lab: Lab) -> None:
     """The CLI repeats its notice about what was blocked after the compaction."""
+    blocked = asyncio.Event()
 
-    async def main() -> None:
-        blocked = asyncio.Event()
+    async def guard(context: UserPromptSubmitContext) -> HookResult | None:
+        if "task-notification" not in context.prompt:
+            return None
+        blocked.set()
+        return Refuse("no notifications")
 
-        async def guard(context: UserPromptSubmitContext) -> HookResult | None:
-            if "task-notification" not in context.prompt:
-                return None
-            blocked.set()
-            return Refuse("no notifications")
-
-        waits = "until [ -e ended ]; do sleep 0.05; done"
-        background = tool_use("Bash", command=waits, run_in_background=True, description="d")
-        bidir = BidirOptions(on_user_prompt_submit=guard)
-        async with ScriptedModel([[background], repeat([text("hello")])]) as model:
-            cli = lab.cli(model, allowed_tools=["Bash"])
-            async with start_session(cli, lab.sdk, bidir) as session:
-                assert (await (await session.send_user_message("go"))).ok
-                (lab.work / "ended").touch()
-                await blocked.wait()
-                outcome = await (await session.send_user_message("/compact"))
-                assert outcome.reason is OutcomeReason.COMPLETED
-
-    run(main)
+    waits = "until [ -e ended ]; do sleep 0.05; done"
+    background = tool_use("Bash", command=waits, run_in_background=True, description="d")
+    bidir = BidirOptions(on_user_prompt_submit=guard)
+    async with ScriptedModel([[background], repeat([text("hello")])]) as model:
+        cli = lab.cli(model, allowed_tools=["Bash"])
+        async with start_session(cli, lab.sdk, bidir) as session:
+            assert (await (await session.send_user_message("go"))).ok
+            (lab.work / "ended").touch()
+            await blocked.wait()
+            outcome = await (await session.send_user_message("/compact"))
+            assert outcome.reason is OutcomeReason.COMPLETED
 
 
 @pytest.mark.longer
@@ -172,7 +167,7 @@ def test_a_block_where_nothing_can_be_blocked_is_warned_about(lab: Lab) -> None:
         ("Stop", 2, ["note.txt"]),
     ],
 )
-def test_the_end_of_a_turn_is_where_a_hook_puts_it(
+async def test_the_end_of_a_turn_is_where_a_hook_puts_it(
     lab: Lab, event: str, requests: int, written: list[str]
 ) -> None:
     done: list[str] = []
@@ -181,27 +176,22 @@ def test_the_end_of_a_turn_is_where_a_hook_puts_it(
         done.append(context.hook_event_name)
         return EndTurn("enough for today") if len(done) == 1 else None
 
-    async def main() -> None:
-        bidir = BidirOptions(
-            hooks={event: [Hook(end)]}, on_can_use_tool=lambda context: AllowOnce()
-        )
-        script = [[write(lab)], [text("written")]][:requests]
-        async with (
-            ScriptedModel([*script, [text("next")]]) as model,
-            start_session(lab.cli(model), lab.sdk, bidir) as session,
-        ):
-            outcome = await (await session.send_user_message("go"))
-            assert outcome.reason is OutcomeReason.STOPPED_BY_HOOK
-            assert outcome.detail.endswith(": enough for today")
-            assert len(model.requests) == requests
-            assert files(lab) == written
-            again = await (await session.send_user_message("again"))
-            assert (again.reason, again.text) == (OutcomeReason.COMPLETED, "next")
-
-    run(main)
+    bidir = BidirOptions(hooks={event: [Hook(end)]}, on_can_use_tool=lambda context: AllowOnce())
+    script = [[write(lab)], [text("written")]][:requests]
+    async with (
+        ScriptedModel([*script, [text("next")]]) as model,
+        start_session(lab.cli(model), lab.sdk, bidir) as session,
+    ):
+        outcome = await (await session.send_user_message("go"))
+        assert outcome.reason is OutcomeReason.STOPPED_BY_HOOK
+        assert outcome.detail.endswith(": enough for today")
+        assert len(model.requests) == requests
+        assert files(lab) == written
+        again = await (await session.send_user_message("again"))
+        assert (again.reason, again.text) == (OutcomeReason.COMPLETED, "next")
 
 
-def test_a_hook_after_a_tool_ends_the_turn_while_the_model_still_writes(lab: Lab) -> None:
+async def test_a_hook_after_a_tool_ends_the_turn_while_the_model_still_writes(lab: Lab) -> None:
     """CLI 2.1.197 would ask the model again: its message ended after the answer of the hook."""
     second_tool_ran = threading.Event()
 
@@ -211,28 +201,25 @@ def test_a_hook_after_a_tool_ends_the_turn_while_the_model_still_writes(lab: Lab
         second_tool_ran.set()
         return None
 
-    async def main() -> None:
-        bidir = BidirOptions(
-            hooks={"PostToolUse": [Hook(end)]}, on_can_use_tool=lambda context: AllowOnce()
-        )
-        writes = Reply(
-            blocks=(write(lab, "first.txt"), write(lab, "second.txt")),
-            hold=second_tool_ran,
-            hold_after=10,  # the end of the second block
-        )
-        async with (
-            ScriptedModel([writes, [text("next")]]) as model,
-            start_session(lab.cli(model), lab.sdk, bidir) as session,
-        ):
-            turn = await session.send_user_message("go")
-            queued = await session.send_user_message("and then")
-            outcome = await turn
-            assert outcome.reason is OutcomeReason.STOPPED_BY_HOOK
-            assert outcome.detail.endswith(": enough for today")
-            assert (await queued).text == "next"
-            assert [request.last_user_text for request in model.requests] == ["go", "and then"]
-
-    run(main)
+    bidir = BidirOptions(
+        hooks={"PostToolUse": [Hook(end)]}, on_can_use_tool=lambda context: AllowOnce()
+    )
+    writes = Reply(
+        blocks=(write(lab, "first.txt"), write(lab, "second.txt")),
+        hold=second_tool_ran,
+        hold_after=10,  # the end of the second block
+    )
+    async with (
+        ScriptedModel([writes, [text("next")]]) as model,
+        start_session(lab.cli(model), lab.sdk, bidir) as session,
+    ):
+        turn = await session.send_user_message("go")
+        queued = await session.send_user_message("and then")
+        outcome = await turn
+        assert outcome.reason is OutcomeReason.STOPPED_BY_HOOK
+        assert outcome.detail.endswith(": enough for today")
+        assert (await queued).text == "next"
+        assert [request.last_user_text for request in model.requests] == ["go", "and then"]
     assert files(lab) == ["first.txt", "second.txt"]
 
 
@@ -453,30 +440,27 @@ def test_a_deferred_tool_call_ends_the_turn_and_is_handed_over(lab: Lab) -> None
 
 
 @pytest.mark.longer
-def test_an_interrupt_withdraws_a_hook_and_its_tool_does_not_run(lab: Lab) -> None:
-    async def main() -> None:
-        asked, cancelled = asyncio.Event(), asyncio.Event()
+async def test_an_interrupt_withdraws_a_hook_and_its_tool_does_not_run(lab: Lab) -> None:
+    asked, cancelled = asyncio.Event(), asyncio.Event()
 
-        async def think(context: PreToolUseContext) -> None:
-            asked.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                assert context.cancelled
-                cancelled.set()
+    async def think(context: PreToolUseContext) -> None:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            assert context.cancelled
+            cancelled.set()
 
-        bidir = BidirOptions(on_pre_tool_use=think)
-        options = {"permission_mode": "acceptEdits"}
-        async with (
-            ScriptedModel([[write(lab)], [text("next")]]) as model,
-            start_session(lab.cli(model, **options), lab.sdk, bidir) as session,
-        ):
-            turn = await session.send_user_message("go")
-            await asked.wait()
-            await session.interrupt()
-            assert (await turn).reason is OutcomeReason.INTERRUPTED
-            await cancelled.wait()
-            assert (await (await session.send_user_message("again"))).text == "next"
-
-    run(main)
+    bidir = BidirOptions(on_pre_tool_use=think)
+    options = {"permission_mode": "acceptEdits"}
+    async with (
+        ScriptedModel([[write(lab)], [text("next")]]) as model,
+        start_session(lab.cli(model, **options), lab.sdk, bidir) as session,
+    ):
+        turn = await session.send_user_message("go")
+        await asked.wait()
+        await session.interrupt()
+        assert (await turn).reason is OutcomeReason.INTERRUPTED
+        await cancelled.wait()
+        assert (await (await session.send_user_message("again"))).text == "next"
     assert files(lab) == []

@@ -92,19 +92,15 @@ def test_a_tool_a_hook_and_a_permission_are_spans_of_the_turn(lab: Lab) -> None:
 
 
 @pytest.mark.longer
-def test_a_query_is_one_span_that_its_commands_continue(lab: Lab) -> None:
+async def test_a_query_is_one_span_that_its_commands_continue(lab: Lab) -> None:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     sdk = lab.sdk.replace(telemetry=OpenTelemetry(tracer_provider=provider))
-
-    async def main() -> str | None:
-        script = [[tool_use("Bash", command=SHOW)], [text("done")]]
-        async with ScriptedModel(script) as model:
-            async for _ in query("go", lab.cli(model, allowed_tools=["Bash"]), sdk):
-                pass
-            return model.requests[1].last_tool_result
-
-    shown = run(main)
+    script = [[tool_use("Bash", command=SHOW)], [text("done")]]
+    async with ScriptedModel(script) as model:
+        async for _ in query("go", lab.cli(model, allowed_tools=["Bash"]), sdk):
+            pass
+        shown = model.requests[1].last_tool_result
     spans = sorted(exporter.get_finished_spans(), key=lambda span: span.start_time or 0)
     assert [path_of(span, spans) for span in spans] == [
         "invoke_agent",

@@ -105,16 +105,12 @@ async def theirs(lab: Lab, model: ScriptedModel, options: dict[str, Any]) -> dic
 
 @pytest.mark.longer
 @pytest.mark.parametrize("name", SETS)
-def test_the_cli_makes_the_same_of_both_spellings(lab: Lab, name: str) -> None:
+async def test_the_cli_makes_the_same_of_both_spellings(lab: Lab, name: str) -> None:
     turn = [[ANSWER]] if name == "schema" else [[BASH], [text("hi")]]
-
-    async def main() -> None:
-        async with asyncio.timeout(120), ScriptedModel(turn * 2) as model:
-            inits = [await ours(lab, model, SETS[name][0]), await theirs(lab, model, SETS[name][1])]
-            assert inits[0] == inits[1]
-            requests = model.requests
-            mine, others = requests[: len(turn)], requests[len(turn) :]
-            assert told(mine[0]) == told(others[0])
-            assert mine[-1].last_tool_result == others[-1].last_tool_result
-
-    asyncio.run(main())
+    async with asyncio.timeout(120), ScriptedModel(turn * 2) as model:
+        inits = [await ours(lab, model, SETS[name][0]), await theirs(lab, model, SETS[name][1])]
+        assert inits[0] == inits[1]
+        requests = model.requests
+        mine, others = requests[: len(turn)], requests[len(turn) :]
+        assert told(mine[0]) == told(others[0])
+        assert mine[-1].last_tool_result == others[-1].last_tool_result

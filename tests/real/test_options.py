@@ -89,16 +89,13 @@ def test_verbatim_prompts_run_no_slash_command(lab: Lab, plugin: Path) -> None:
     assert "Say hello" not in content(request)
 
 
-def test_a_query_sends_verbatim_prompts_too(lab: Lab, plugin: Path) -> None:
-    async def main() -> None:
-        async with ScriptedModel(ANSWER) as model:
-            cli = lab.cli(model, plugins=[plugin], verbatim_prompts=True)
-            async for _ in query("/plug:greet", cli, lab.sdk):
-                pass
-            assert "/plug:greet" in content(model.requests[0])
-            assert "Say hello" not in content(model.requests[0])
-
-    run(main)
+async def test_a_query_sends_verbatim_prompts_too(lab: Lab, plugin: Path) -> None:
+    async with ScriptedModel(ANSWER) as model:
+        cli = lab.cli(model, plugins=[plugin], verbatim_prompts=True)
+        async for _ in query("/plug:greet", cli, lab.sdk):
+            pass
+        assert "/plug:greet" in content(model.requests[0])
+        assert "Say hello" not in content(model.requests[0])
 
 
 @pytest.mark.longer
@@ -113,78 +110,66 @@ def test_tool_config_changes_what_the_model_reads_about_a_tool(lab: Lab) -> None
 
 
 @pytest.mark.both_clis
-def test_plugins_travel_in_the_handshake(lab: Lab, plugin: Path) -> None:
+async def test_plugins_travel_in_the_handshake(lab: Lab, plugin: Path) -> None:
     """2.1.197 does not know the flag and exits, which is a typed error."""
-
-    async def main() -> None:
-        async with ScriptedModel(ANSWER) as model:
-            cli = lab.cli(model, plugins=[plugin], plugin_delivery="initialize")
-            if not lab.is_newest:
-                with pytest.raises(UnsupportedCliVersionError):
-                    await start_session(cli, lab.sdk)
-                return
-            async with start_session(cli, lab.sdk) as session:
-                assert session.server_info
-                assert session.server_info["plugins_applied"] is True
-                messages = session.messages()
-                assert (await (await session.send_user_message("hi"))).ok
-                init = await anext(m async for m in messages if isinstance(m, InitMessage))
-                assert "plug" in [one["name"] for one in init.raw["plugins"]]
-
-    run(main)
+    async with ScriptedModel(ANSWER) as model:
+        cli = lab.cli(model, plugins=[plugin], plugin_delivery="initialize")
+        if not lab.is_newest:
+            with pytest.raises(UnsupportedCliVersionError):
+                await start_session(cli, lab.sdk)
+            return
+        async with start_session(cli, lab.sdk) as session:
+            assert session.server_info
+            assert session.server_info["plugins_applied"] is True
+            messages = session.messages()
+            assert (await (await session.send_user_message("hi"))).ok
+            init = await anext(m async for m in messages if isinstance(m, InitMessage))
+            assert "plug" in [one["name"] for one in init.raw["plugins"]]
 
 
 @pytest.mark.both_clis
-def test_mcp_servers_travel_in_the_handshake(lab: Lab, tmp_path: Path) -> None:
+async def test_mcp_servers_travel_in_the_handshake(lab: Lab, tmp_path: Path) -> None:
     """Nothing of them is on the command line or on disk. 2.1.197 exits, which is a typed error."""
     secret = "secret-of-the-server"
     server = {"command": "cat", "env": {"SERVER_TOKEN": secret}}
-
-    async def main() -> None:
-        async with ScriptedModel(ANSWER) as model:
-            cli = lab.cli(
-                model,
-                env={**model.env, "TMPDIR": str(tmp_path)},
-                mcp_config={"mcpServers": {"db": server}},
-                mcp_config_delivery="initialize",
-                strict_mcp_config=True,
-            )
-            if not lab.is_newest:
-                with pytest.raises(UnsupportedCliVersionError):
-                    await start_session(cli, lab.sdk)
-                return
-            async with start_session(cli, lab.sdk) as session:
-                assert session.server_info
-                assert session.server_info["mcp_servers_applied"] is True
-                status = await session.mcp.status()
-                assert [one.name for one in status.servers] == ["db"]
-                command = Path(f"/proc/{session.pid}/cmdline")
-                assert not command.exists() or b"mcp-config=" not in command.read_bytes()
-                written = [path for path in tmp_path.rglob("*") if path.is_file()]
-                assert not [path for path in written if secret.encode() in path.read_bytes()]
-
-    run(main)
+    async with ScriptedModel(ANSWER) as model:
+        cli = lab.cli(
+            model,
+            env={**model.env, "TMPDIR": str(tmp_path)},
+            mcp_config={"mcpServers": {"db": server}},
+            mcp_config_delivery="initialize",
+            strict_mcp_config=True,
+        )
+        if not lab.is_newest:
+            with pytest.raises(UnsupportedCliVersionError):
+                await start_session(cli, lab.sdk)
+            return
+        async with start_session(cli, lab.sdk) as session:
+            assert session.server_info
+            assert session.server_info["mcp_servers_applied"] is True
+            status = await session.mcp.status()
+            assert [one.name for one in status.servers] == ["db"]
+            command = Path(f"/proc/{session.pid}/cmdline")
+            assert not command.exists() or b"mcp-config=" not in command.read_bytes()
+            written = [path for path in tmp_path.rglob("*") if path.is_file()]
+            assert not [path for path in written if secret.encode() in path.read_bytes()]
 
 
 @pytest.mark.both_clis
-def test_managed_settings_remove_a_tool_and_are_not_on_the_command_line(lab: Lab) -> None:
+async def test_managed_settings_remove_a_tool_and_are_not_on_the_command_line(lab: Lab) -> None:
     """2.1.197 exits: it never runs without a policy that it was given."""
-
-    async def main() -> None:
-        async with ScriptedModel(ANSWER) as model:
-            managed = {"permissions": {"deny": ["Bash"]}}
-            cli = lab.cli(model, managed_settings=managed, tools=["Bash", "Read"])
-            if not lab.is_newest:
-                with pytest.raises(UnsupportedCliVersionError):
-                    await start_session(cli, lab.sdk)
-                return
-            async with start_session(cli, lab.sdk) as session:
-                command = Path(f"/proc/{session.pid}/cmdline")
-                assert not command.exists() or b"deny" not in command.read_bytes()
-                assert (await (await session.send_user_message("hi"))).ok
-            assert model.requests[0].tools == ("Read",)
-
-    run(main)
+    async with ScriptedModel(ANSWER) as model:
+        managed = {"permissions": {"deny": ["Bash"]}}
+        cli = lab.cli(model, managed_settings=managed, tools=["Bash", "Read"])
+        if not lab.is_newest:
+            with pytest.raises(UnsupportedCliVersionError):
+                await start_session(cli, lab.sdk)
+            return
+        async with start_session(cli, lab.sdk) as session:
+            command = Path(f"/proc/{session.pid}/cmdline")
+            assert not command.exists() or b"deny" not in command.read_bytes()
+            assert (await (await session.send_user_message("hi"))).ok
+        assert model.requests[0].tools == ("Read",)
 
 
 @pytest.mark.longer(after=2)
@@ -235,24 +220,20 @@ def test_per_task_stop_keeps_background_agents_running(lab: Lab) -> None:
 
 
 @pytest.mark.both_clis
-def test_extra_initialize_reaches_the_cli(lab: Lab) -> None:
+async def test_extra_initialize_reaches_the_cli(lab: Lab) -> None:
     """The newest CLI reports a wrong type of a field. Both ignore fields that they do not know."""
-
-    async def main() -> None:
-        async with ScriptedModel(ANSWER) as model:
-            cli = lab.cli(model, extra_initialize={"somethingNew": 5})
-            async with start_session(cli, lab.sdk) as session:
-                assert session.alive
-            name = "webSearchIsolationExemptMcpServers"
-            if lab.is_newest:  # 2.1.197 would hang
-                with pytest.raises(InitializationError, match=name):
-                    await start_session(cli.replace(extra_initialize={name: 5}), lab.sdk)
-
-    run(main)
+    async with ScriptedModel(ANSWER) as model:
+        cli = lab.cli(model, extra_initialize={"somethingNew": 5})
+        async with start_session(cli, lab.sdk) as session:
+            assert session.alive
+        name = "webSearchIsolationExemptMcpServers"
+        if lab.is_newest:  # 2.1.197 would hang
+            with pytest.raises(InitializationError, match=name):
+                await start_session(cli.replace(extra_initialize={name: 5}), lab.sdk)
 
 
 @pytest.mark.longer
-def test_an_unknown_hook_event_is_registered_with_a_warning(lab: Lab) -> None:
+async def test_an_unknown_hook_event_is_registered_with_a_warning(lab: Lab) -> None:
     """The known hooks of the session still work."""
     warnings: list[SdkWarning] = []
     called: list[str] = []
@@ -260,15 +241,12 @@ def test_an_unknown_hook_event_is_registered_with_a_warning(lab: Lab) -> None:
     def guard(context: Any) -> None:
         called.append(context.hook_event_name)
 
-    async def main() -> None:
-        async with ScriptedModel([[tool_use("Bash", command="true")], [text("ok")]]) as model:
-            bidir = BidirOptions(hooks={"BrandNew": [Hook(guard)], "PreToolUse": [Hook(guard)]})
-            sdk = lab.sdk.replace(on_warning=warnings.append)
-            cli = lab.cli(model, allowed_tools=["Bash"])
-            async with start_session(cli, sdk, bidir) as session:
-                assert (await (await session.send_user_message("hi"))).ok
-
-    run(main)
+    async with ScriptedModel([[tool_use("Bash", command="true")], [text("ok")]]) as model:
+        bidir = BidirOptions(hooks={"BrandNew": [Hook(guard)], "PreToolUse": [Hook(guard)]})
+        sdk = lab.sdk.replace(on_warning=warnings.append)
+        cli = lab.cli(model, allowed_tools=["Bash"])
+        async with start_session(cli, sdk, bidir) as session:
+            assert (await (await session.send_user_message("hi"))).ok
     assert called == ["PreToolUse"]
     [warning] = [one for one in warnings if one.kind == "unknown_value"]
     assert warning.detail.startswith("BidirOptions.hooks is 'BrandNew'")
@@ -334,20 +312,16 @@ def test_the_cli_runs_as_another_user(lab: Lab, shared: Path) -> None:
 
 
 @pytest.mark.longer
-def test_tools_that_the_cli_does_not_have_are_warned_about(lab: Lab) -> None:
+async def test_tools_that_the_cli_does_not_have_are_warned_about(lab: Lab) -> None:
     warnings: list[SdkWarning] = []
-
-    async def main() -> None:
-        sdk = lab.sdk.replace(on_warning=warnings.append)
-        async with ScriptedModel(ANSWER) as model:
-            options = lab.cli(model, tools=["Bahs", "Read", "Agent"])
-            async with start_session(options, sdk) as session:
-                for _ in range(2):
-                    await (await session.send_user_message("hi"))
-            async for _ in query("hi", options, sdk):
-                pass
-
-    run(main)
+    sdk = lab.sdk.replace(on_warning=warnings.append)
+    async with ScriptedModel(ANSWER) as model:
+        options = lab.cli(model, tools=["Bahs", "Read", "Agent"])
+        async with start_session(options, sdk) as session:
+            for _ in range(2):
+                await (await session.send_user_message("hi"))
+        async for _ in query("hi", options, sdk):
+            pass
     about = [warning for warning in warnings if "'Bahs'" in warning.detail]
     # Once when it starts and once when the CLI has listed its tools: in the session, in the query.
     assert [warning.kind for warning in about] == ["unknown_value", "option_unsupported"] * 2

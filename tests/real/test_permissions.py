@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from tests.support.processes import LIMIT, run, until
+from tests.support.processes import LIMIT, until
 from tests.support.scenes import play
 
 import bridle
@@ -249,114 +249,103 @@ def test_a_denial_may_interrupt_the_turn_and_the_next_one_works(lab: Lab) -> Non
     assert files(lab) == []
 
 
-def test_permissions_that_are_asked_for_together_are_answered_together(
+async def test_permissions_that_are_asked_for_together_are_answered_together(
     lab: Lab, tmp_path: Path
 ) -> None:
     for name in ("one", "two"):
         (tmp_path / name).write_text(f"content of {name}", "utf-8")
+    together = asyncio.Barrier(2)
 
-    async def main() -> None:
-        together = asyncio.Barrier(2)
+    async def decide(context: CanUseToolContext) -> PermissionResult:
+        await together.wait()
+        return AllowOnce()
 
-        async def decide(context: CanUseToolContext) -> PermissionResult:
-            await together.wait()
-            return AllowOnce()
-
-        reads = [tool_use("Read", file_path=str(tmp_path / name)) for name in ("one", "two")]
-        bidir = BidirOptions(on_can_use_tool=decide)
-        async with (
-            ScriptedModel([reads, [text("done")]]) as model,
-            start_session(lab.cli(model), lab.sdk, bidir) as session,
-        ):
-            assert (await (await session.send_user_message("go"))).text == "done"
-            results = list(model.requests[1].tool_results.values())
-            assert ["content of" in result for result in results] == [True, True]
-
-    run(main)
+    reads = [tool_use("Read", file_path=str(tmp_path / name)) for name in ("one", "two")]
+    bidir = BidirOptions(on_can_use_tool=decide)
+    async with (
+        ScriptedModel([reads, [text("done")]]) as model,
+        start_session(lab.cli(model), lab.sdk, bidir) as session,
+    ):
+        assert (await (await session.send_user_message("go"))).text == "done"
+        results = list(model.requests[1].tool_results.values())
+        assert ["content of" in result for result in results] == [True, True]
 
 
 # ---------------------------------------------------------------- questions that are withdrawn
 
 
-def test_an_async_callback_is_notified_that_its_request_was_withdrawn(lab: Lab) -> None:
-    async def main() -> None:
-        asked, withdrawn = asyncio.Event(), asyncio.Event()
+async def test_an_async_callback_is_notified_that_its_request_was_withdrawn(lab: Lab) -> None:
+    asked, withdrawn = asyncio.Event(), asyncio.Event()
 
-        async def decide(context: CanUseToolContext) -> PermissionResult:
-            asked.set()
-            await context.wait_cancelled()
-            withdrawn.set()
-            return Allow()
+    async def decide(context: CanUseToolContext) -> PermissionResult:
+        asked.set()
+        await context.wait_cancelled()
+        withdrawn.set()
+        return Allow()
 
-        async with (
-            ScriptedModel([[write(lab)], [text("next")]]) as model,
-            start_session(lab.cli(model), lab.sdk, BidirOptions(on_can_use_tool=decide)) as session,
-        ):
-            turn = await session.send_user_message("go")
-            await asked.wait()
-            await session.interrupt()
-            assert (await turn).reason is OutcomeReason.INTERRUPTED
-            async with asyncio.timeout(LIMIT):
-                await withdrawn.wait()
-            assert (await (await session.send_user_message("again"))).text == "next"
-
-    run(main)
+    async with (
+        ScriptedModel([[write(lab)], [text("next")]]) as model,
+        start_session(lab.cli(model), lab.sdk, BidirOptions(on_can_use_tool=decide)) as session,
+    ):
+        turn = await session.send_user_message("go")
+        await asked.wait()
+        await session.interrupt()
+        assert (await turn).reason is OutcomeReason.INTERRUPTED
+        async with asyncio.timeout(LIMIT):
+            await withdrawn.wait()
+        assert (await (await session.send_user_message("again"))).text == "next"
     assert files(lab) == []
 
 
 @pytest.mark.longer
-def test_a_plain_callback_is_notified_that_its_request_was_withdrawn(lab: Lab) -> None:
-    async def main() -> None:
-        loop, asked = asyncio.get_running_loop(), asyncio.Event()
-        told: queue.Queue[tuple[bool, bool]] = queue.Queue()
+async def test_a_plain_callback_is_notified_that_its_request_was_withdrawn(lab: Lab) -> None:
+    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    told: queue.Queue[tuple[bool, bool]] = queue.Queue()
 
-        def decide(context: CanUseToolContext) -> PermissionResult:
-            loop.call_soon_threadsafe(asked.set)
-            told.put((context.wait_cancelled_sync(20), context.cancelled))
-            return Allow()
+    def decide(context: CanUseToolContext) -> PermissionResult:
+        loop.call_soon_threadsafe(asked.set)
+        told.put((context.wait_cancelled_sync(20), context.cancelled))
+        return Allow()
 
-        async with (
-            ScriptedModel([[write(lab)]]) as model,
-            start_session(lab.cli(model), lab.sdk, BidirOptions(on_can_use_tool=decide)) as session,
-        ):
-            turn = await session.send_user_message("go")
-            await asked.wait()
-            await session.interrupt()
-            assert (await turn).reason is OutcomeReason.INTERRUPTED
-            assert await asyncio.to_thread(told.get, timeout=20) == (True, True)
-
-    run(main)
+    async with (
+        ScriptedModel([[write(lab)]]) as model,
+        start_session(lab.cli(model), lab.sdk, BidirOptions(on_can_use_tool=decide)) as session,
+    ):
+        turn = await session.send_user_message("go")
+        await asked.wait()
+        await session.interrupt()
+        assert (await turn).reason is OutcomeReason.INTERRUPTED
+        assert await asyncio.to_thread(told.get, timeout=20) == (True, True)
     assert files(lab) == []
 
 
 @pytest.mark.longer(after=1)
 @pytest.mark.parametrize("answer", ["allow", "deny"])
-def test_a_permission_hook_that_answers_first_withdraws_the_question(lab: Lab, answer: str) -> None:
-    async def main() -> None:
-        asked, withdrawn = asyncio.Event(), asyncio.Event()
+async def test_a_permission_hook_that_answers_first_withdraws_the_question(
+    lab: Lab, answer: str
+) -> None:
+    asked, withdrawn = asyncio.Event(), asyncio.Event()
 
-        async def decide(context: CanUseToolContext) -> PermissionResult:
-            asked.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                withdrawn.set()
-            return Deny("never said")
+    async def decide(context: CanUseToolContext) -> PermissionResult:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            withdrawn.set()
+        return Deny("never said")
 
-        async def hook(context: PermissionRequestContext) -> HookOutput:
-            await asked.wait()
-            result = AllowOnce() if answer == "allow" else Deny("the hook says no")
-            return HookOutput(permission=result)
+    async def hook(context: PermissionRequestContext) -> HookOutput:
+        await asked.wait()
+        result = AllowOnce() if answer == "allow" else Deny("the hook says no")
+        return HookOutput(permission=result)
 
-        bidir = BidirOptions(on_can_use_tool=decide, hooks={"PermissionRequest": [Hook(hook)]})
-        async with (
-            ScriptedModel([[write(lab)], [text("done")]]) as model,
-            start_session(lab.cli(model), lab.sdk, bidir) as session,
-        ):
-            assert (await (await session.send_user_message("go"))).text == "done"
-            await withdrawn.wait()
-
-    run(main)
+    bidir = BidirOptions(on_can_use_tool=decide, hooks={"PermissionRequest": [Hook(hook)]})
+    async with (
+        ScriptedModel([[write(lab)], [text("done")]]) as model,
+        start_session(lab.cli(model), lab.sdk, bidir) as session,
+    ):
+        assert (await (await session.send_user_message("go"))).text == "done"
+        await withdrawn.wait()
     assert files(lab) == (["note.txt"] if answer == "allow" else [])
 
 
@@ -473,7 +462,7 @@ def test_a_plan_is_approved_or_sent_back(lab: Lab, approved: bool) -> None:
     ],
     ids=["accepted", "declined", "without a callback"],
 )
-def test_an_mcp_server_gets_the_answer_to_what_it_asks(
+async def test_an_mcp_server_gets_the_answer_to_what_it_asks(
     lab: Lab, tmp_path: Path, answer: ElicitationAnswer | None, received: str
 ) -> None:
     asked: list[tuple[str, str]] = []
@@ -488,18 +477,14 @@ def test_an_mcp_server_gets_the_answer_to_what_it_asks(
     program.write_text(ASKING_SERVER, "utf-8")
     server = {"command": sys.executable, "args": ["-IS", str(program)]}
     options = {"mcp_config": {"mcpServers": {"form": server}}, "allowed_tools": ["mcp__form__ask"]}
-
-    async def main() -> None:
-        bidir = BidirOptions(on_elicitation=None if answer is None else elicit)
-        async with (
-            ScriptedModel([[tool_use("mcp__form__ask")], [text("thanks")]]) as model,
-            start_session(lab.cli(model, **options), lab.sdk, bidir) as session,
-        ):
-            await connected(session)
-            assert (await (await session.send_user_message("go"))).text == "thanks"
-            assert model.requests[1].last_tool_result == received
-
-    run(main)
+    bidir = BidirOptions(on_elicitation=None if answer is None else elicit)
+    async with (
+        ScriptedModel([[tool_use("mcp__form__ask")], [text("thanks")]]) as model,
+        start_session(lab.cli(model, **options), lab.sdk, bidir) as session,
+    ):
+        await connected(session)
+        assert (await (await session.send_user_message("go"))).text == "thanks"
+        assert model.requests[1].last_tool_result == received
     assert asked == ([] if answer is None else [("form", "Your name?")])
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.processes import LIMIT, run, until
+from tests.support.processes import LIMIT, until
 
 from bridle import AgentConfig, BidirOptions, Session, StartError, start_session
 from bridle.testing import Block, ModelRequest, ScriptedModel, text, tool_use
@@ -60,7 +60,7 @@ def model_says(request: ModelRequest) -> list[Block]:
     return [tool_use("StructuredOutput", answer="42")] if results == 1 else [text("done")]
 
 
-def test_a_large_and_secret_session_works_and_shows_nothing_to_others(
+async def test_a_large_and_secret_session_works_and_shows_nothing_to_others(
     lab: Lab, tmp_path: Path
 ) -> None:
     heard = tmp_path / "heard.txt"
@@ -85,34 +85,29 @@ def test_a_large_and_secret_session_works_and_shows_nothing_to_others(
         "allowed_tools": ["Bash"],
     }
     assert len(SYSTEM_PROMPT) > 200 * 1024
+    async with (
+        ScriptedModel(model_says) as model,
+        start_session(lab.cli(model, **options), lab.sdk) as session,
+    ):
+        visible = command_line(session)
+        turn = await session.send_user_message("the PROMPT itself")
+        visible += command_line(session)
+        assert [secret for secret in SECRETS if secret in visible] == []
+        assert len(command_line(session)) < SHORT
 
-    async def main() -> list[Path]:
-        async with (
-            ScriptedModel(model_says) as model,
-            start_session(lab.cli(model, **options), lab.sdk) as session,
-        ):
-            visible = command_line(session)
-            turn = await session.send_user_message("the PROMPT itself")
-            visible += command_line(session)
-            assert [secret for secret in SECRETS if secret in visible] == []
-            assert len(command_line(session)) < SHORT
+        files = private_files(session)
+        assert len(files) == 2
+        for file in files:
+            assert file.stat().st_mode & 0o777 == 0o600
+            assert file.parent.stat().st_mode & 0o777 == 0o700
 
-            files = private_files(session)
-            assert len(files) == 2
-            for file in files:
-                assert file.stat().st_mode & 0o777 == 0o600
-                assert file.parent.stat().st_mode & 0o777 == 0o700
-
-            outcome = await turn
-            assert outcome.ok
-            assert outcome.structured_output == {"answer": "42"}
-            assert SYSTEM_PROMPT in model.requests[0].system_text
-            assert "AGENT-DESCRIPTION 49" in str(model.requests[0].raw)
-            assert model.requests[1].last_tool_result == "value=SETTINGS-VALUE"
-            await until(lambda: heard.exists() and heard.read_text("utf-8") == "MCP-ENV-VALUE")
-            return files
-
-    files = run(main)
+        outcome = await turn
+        assert outcome.ok
+        assert outcome.structured_output == {"answer": "42"}
+        assert SYSTEM_PROMPT in model.requests[0].system_text
+        assert "AGENT-DESCRIPTION 49" in str(model.requests[0].raw)
+        assert model.requests[1].last_tool_result == "value=SETTINGS-VALUE"
+        await until(lambda: heard.exists() and heard.read_text("utf-8") == "MCP-ENV-VALUE")
     assert [path for file in files for path in (file, file.parent) if path.exists()] == []
 
 
@@ -124,29 +119,23 @@ def private_files(session: Session) -> list[Path]:
 
 
 @pytest.mark.longer
-def test_a_first_prompt_travels_like_every_other(lab: Lab) -> None:
-    async def main() -> None:
-        async with (
-            ScriptedModel([[text("hello")]]) as model,
-            start_session(lab.cli(model), lab.sdk, BidirOptions(), prompt="MY-PROMPT") as session,
-        ):
-            request = await model.wait_for_request()
-            assert request.last_user_text == "MY-PROMPT"
-            assert b"MY-PROMPT" not in command_line(session)
-            async with asyncio.timeout(LIMIT):
-                pieces = session.text_stream()
-                assert await anext(pieces) == "hello"
-
-    run(main)
+async def test_a_first_prompt_travels_like_every_other(lab: Lab) -> None:
+    async with (
+        ScriptedModel([[text("hello")]]) as model,
+        start_session(lab.cli(model), lab.sdk, BidirOptions(), prompt="MY-PROMPT") as session,
+    ):
+        request = await model.wait_for_request()
+        assert request.last_user_text == "MY-PROMPT"
+        assert b"MY-PROMPT" not in command_line(session)
+        async with asyncio.timeout(LIMIT):
+            pieces = session.text_stream()
+            assert await anext(pieces) == "hello"
 
 
-def test_what_an_error_shows_of_the_command_line_is_harmless(lab: Lab) -> None:
-    async def main() -> None:
-        options = {"extra_args": ["--no-such-flag", "EXTRA-VALUE"], "settings": {"model": "x"}}
-        async with ScriptedModel([]) as model:
-            with pytest.raises(StartError) as caught:
-                await start_session(lab.cli(model, **options), lab.sdk)
-            assert "--no-such-flag=..." in caught.value.argv
-            assert "--settings=..." in caught.value.argv
-
-    run(main)
+async def test_what_an_error_shows_of_the_command_line_is_harmless(lab: Lab) -> None:
+    options = {"extra_args": ["--no-such-flag", "EXTRA-VALUE"], "settings": {"model": "x"}}
+    async with ScriptedModel([]) as model:
+        with pytest.raises(StartError) as caught:
+            await start_session(lab.cli(model, **options), lab.sdk)
+        assert "--no-such-flag=..." in caught.value.argv
+        assert "--settings=..." in caught.value.argv

@@ -108,78 +108,66 @@ def test_tools_run_if_they_are_allowed_and_are_denied_if_not(lab: Lab) -> None:
 
 
 @pytest.mark.requirement("S089")
-def test_prompts_stream_in_and_each_gets_its_answer(lab: Lab) -> None:
+async def test_prompts_stream_in_and_each_gets_its_answer(lab: Lab) -> None:
     """R409."""
+    answered = asyncio.Event()
 
-    async def main() -> None:
-        answered = asyncio.Event()
+    async def prompts() -> AsyncIterator[str | dict[str, object]]:
+        yield "first"
+        await answered.wait()
+        yield {"type": "user", "message": {"role": "user", "content": "second"}}
 
-        async def prompts() -> AsyncIterator[str | dict[str, object]]:
-            yield "first"
-            await answered.wait()
-            yield {"type": "user", "message": {"role": "user", "content": "second"}}
-
-        results: list[str | None] = []
-        async with ScriptedModel([[text("to the first")], [text("to the second")]]) as model:
-            async for message in query(prompts(), lab.cli(model), lab.sdk):
-                if isinstance(message, ResultMessage):
-                    results.append(message.result)
-                    answered.set()
-            assert results == ["to the first", "to the second"]
-            assert ["first" in outer_text(model.requests[0]), len(model.requests)] == [True, 2]
-            assert "second" in outer_text(model.requests[1])
-
-    run(main)
+    results: list[str | None] = []
+    async with ScriptedModel([[text("to the first")], [text("to the second")]]) as model:
+        async for message in query(prompts(), lab.cli(model), lab.sdk):
+            if isinstance(message, ResultMessage):
+                results.append(message.result)
+                answered.set()
+        assert results == ["to the first", "to the second"]
+        assert ["first" in outer_text(model.requests[0]), len(model.requests)] == [True, 2]
+        assert "second" in outer_text(model.requests[1])
 
 
 # ---------------------------------------------------------------- not in order
 
 
-def test_an_option_the_cli_does_not_know_is_an_error(lab: Lab) -> None:
+async def test_an_option_the_cli_does_not_know_is_an_error(lab: Lab) -> None:
     """S027."""
-
-    async def main() -> None:
-        async with ScriptedModel([]) as model:
-            cli: CliOptions = lab.cli(model, extra_args=["--no-such-option"])
-            stream = query("go", cli, lab.sdk)
-            with pytest.raises(Exception, match="--no-such-option") as caught:
-                await anext(stream)
-            assert type(caught.value).__name__ == "UnsupportedCliVersionError"
-            assert not is_alive(stream.pid or 0)
-
-    run(main)
+    async with ScriptedModel([]) as model:
+        cli: CliOptions = lab.cli(model, extra_args=["--no-such-option"])
+        stream = query("go", cli, lab.sdk)
+        with pytest.raises(Exception, match="--no-such-option") as caught:
+            await anext(stream)
+        assert type(caught.value).__name__ == "UnsupportedCliVersionError"
+        assert not is_alive(stream.pid or 0)
 
 
 # ---------------------------------------------------------------- leaving
 
 
 @pytest.mark.longer
-def test_nothing_of_the_prompt_is_in_the_process_list_and_a_break_leaves_no_process(
+async def test_nothing_of_the_prompt_is_in_the_process_list_and_a_break_leaves_no_process(
     lab: Lab,
 ) -> None:
     """S013: the prompt, the schema and the agents are nobody else's business."""
-
-    async def main() -> None:
-        calls = [tool_use("Bash", command="tail -f /dev/null", description="wait")]
-        options: dict[str, object] = {
-            "allowed_tools": ["Bash"],
-            "system_prompt": "secret-system",
-            "json_schema": {"type": "object", "description": "secret-schema"},
-        }
-        async with ScriptedModel([calls]) as model:
-            stream = query("secret-prompt", lab.cli(model, **options), lab.sdk)
-            async for message in stream:
-                if isinstance(message, AssistantMessage):
-                    break
-            pid = stream.pid
-            assert pid is not None
-            await until(lambda: waiting_in(lab.work))
-            assert "secret" not in Path(f"/proc/{pid}/cmdline").read_text("utf-8")
-            del stream
-            await until(lambda: not is_alive(pid))
-            await until(lambda: not waiting_in(lab.work))
-
-    run(main)
+    calls = [tool_use("Bash", command="tail -f /dev/null", description="wait")]
+    options: dict[str, object] = {
+        "allowed_tools": ["Bash"],
+        "system_prompt": "secret-system",
+        "json_schema": {"type": "object", "description": "secret-schema"},
+    }
+    async with ScriptedModel([calls]) as model:
+        stream = query("secret-prompt", lab.cli(model, **options), lab.sdk)
+        async for message in stream:
+            if isinstance(message, AssistantMessage):
+                break
+        pid = stream.pid
+        assert pid is not None
+        await until(lambda: waiting_in(lab.work))
+        assert "secret" not in Path(f"/proc/{pid}/cmdline").read_text("utf-8")
+        del stream
+        await until(lambda: not is_alive(pid))
+        await until(lambda: not waiting_in(lab.work))
 
 
 def waiting_in(work: Path) -> list[int]:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.processes import is_alive, run
+from tests.support.processes import is_alive
 
 from bridle import (
     Allow,
@@ -42,23 +42,20 @@ def results(messages: list[Message]) -> list[str | None]:
     return [message.result for message in messages if isinstance(message, ResultMessage)]
 
 
-def test_a_hook_guards_in_a_query(lab: Lab) -> None:
+async def test_a_hook_guards_in_a_query(lab: Lab) -> None:
     """R031: a query with callbacks runs as a session."""
 
     def guard(context: PreToolUseContext) -> Refuse:
         return Refuse("not here")
 
-    async def main() -> list[Message]:
-        async with ScriptedModel([[write(lab)], [text("I may not.")]]) as model:
-            cli = lab.cli(model, permission_mode="acceptEdits")
-            stream = query("go", cli, lab.sdk, BidirOptions(on_pre_tool_use=guard))
-            messages = [message async for message in stream]
-            assert stream.pid is not None
-            assert not is_alive(stream.pid)
-            assert "not here" in str(model.requests[1].messages[-1])
-            return messages
-
-    assert results(run(main)) == ["I may not."]
+    async with ScriptedModel([[write(lab)], [text("I may not.")]]) as model:
+        cli = lab.cli(model, permission_mode="acceptEdits")
+        stream = query("go", cli, lab.sdk, BidirOptions(on_pre_tool_use=guard))
+        messages = [message async for message in stream]
+        assert stream.pid is not None
+        assert not is_alive(stream.pid)
+        assert "not here" in str(model.requests[1].messages[-1])
+        assert results(messages) == ["I may not."]
     assert not (lab.work / "note.txt").exists()
 
 
@@ -79,15 +76,12 @@ def shop() -> BidirOptions:
 
 
 @pytest.mark.longer
-def test_a_tool_is_called_in_a_query(lab: Lab) -> None:
-    async def main() -> list[Message]:
-        async with ScriptedModel(SCRIPT) as model:
-            stream = query("go", lab.cli(model), lab.sdk, shop())
-            messages = [message async for message in stream]
-            assert "saddle: 310" in str(model.requests[1].messages[-1])
-            return messages
-
-    assert results(run(main)) == ["310 euros."]
+async def test_a_tool_is_called_in_a_query(lab: Lab) -> None:
+    async with ScriptedModel(SCRIPT) as model:
+        stream = query("go", lab.cli(model), lab.sdk, shop())
+        messages = [message async for message in stream]
+        assert "saddle: 310" in str(model.requests[1].messages[-1])
+        assert results(messages) == ["310 euros."]
 
 
 @pytest.mark.longer
@@ -98,36 +92,29 @@ def test_a_tool_of_a_blocking_query_gets_the_blocking_session(lab: Lab) -> None:
     assert results(messages) == ["310 euros."]
 
 
-def test_several_prompts_are_answered_one_after_the_other(lab: Lab) -> None:
-    async def main() -> list[Message]:
-        messages: list[Message] = []
-        answered = asyncio.Event()
+async def test_several_prompts_are_answered_one_after_the_other(lab: Lab) -> None:
+    messages: list[Message] = []
+    answered = asyncio.Event()
 
-        async def prompts() -> AsyncIterator[str]:
-            yield "one"
-            await answered.wait()
-            yield "two"
+    async def prompts() -> AsyncIterator[str]:
+        yield "one"
+        await answered.wait()
+        yield "two"
 
-        async with ScriptedModel([[text("first")], [text("second")]]) as model:
-            async for message in query(prompts(), lab.cli(model), lab.sdk, shop()):
-                messages.append(message)
-                if isinstance(message, ResultMessage):
-                    answered.set()
-        return messages
-
-    assert results(run(main)) == ["first", "second"]
+    async with ScriptedModel([[text("first")], [text("second")]]) as model:
+        async for message in query(prompts(), lab.cli(model), lab.sdk, shop()):
+            messages.append(message)
+            if isinstance(message, ResultMessage):
+                answered.set()
+    assert results(messages) == ["first", "second"]
 
 
 @pytest.mark.longer
-def test_background_work_belongs_to_the_query(lab: Lab) -> None:
+async def test_background_work_belongs_to_the_query(lab: Lab) -> None:
     call = tool_use("Bash", command="sleep 1", run_in_background=True, description="wait")
-
-    async def main() -> list[Message]:
-        async with ScriptedModel([[call], [text("started")], [text("it is done")]]) as model:
-            stream = query("go", lab.cli(model), lab.sdk, shop())
-            return [message async for message in stream]
-
-    assert results(run(main))[-1] == "it is done"
+    async with ScriptedModel([[call], [text("started")], [text("it is done")]]) as model:
+        stream = query("go", lab.cli(model), lab.sdk, shop())
+        assert results([message async for message in stream])[-1] == "it is done"
 
 
 async def _read_into(messages: list[Message], stream: AsyncIterator[Message]) -> None:
@@ -136,14 +123,11 @@ async def _read_into(messages: list[Message], stream: AsyncIterator[Message]) ->
 
 
 @pytest.mark.longer
-def test_a_limit_is_raised_after_the_messages(lab: Lab) -> None:
-    async def main() -> None:
-        messages: list[Message] = []
-        async with ScriptedModel([repeat([tool_use("Bash", command="true")])]) as model:
-            sdk = lab.sdk.replace(limits=Limits(turns=2))
-            stream = query("go", lab.cli(model), sdk, shop())
-            with pytest.raises(TurnsLimitError):
-                await _read_into(messages, stream)
-        assert messages
-
-    run(main)
+async def test_a_limit_is_raised_after_the_messages(lab: Lab) -> None:
+    messages: list[Message] = []
+    async with ScriptedModel([repeat([tool_use("Bash", command="true")])]) as model:
+        sdk = lab.sdk.replace(limits=Limits(turns=2))
+        stream = query("go", lab.cli(model), sdk, shop())
+        with pytest.raises(TurnsLimitError):
+            await _read_into(messages, stream)
+    assert messages

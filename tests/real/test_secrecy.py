@@ -96,21 +96,17 @@ def test_what_a_session_leaves_behind_holds_no_secret(
     assert read_recording(path).gap == ""
 
 
-def test_what_a_failed_start_tells_holds_no_secret(
+async def test_what_a_failed_start_tells_holds_no_secret(
     lab: Lab, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     path = tmp_path / "session.ndjson"
-
-    async def main() -> StartError:
-        async with ScriptedModel([]) as model:
-            extra = [f"--no-such-flag={MARKERS['extra_argument']}"]
-            sdk = lab.sdk.replace(recorder=Recorder(path))
-            with pytest.raises(StartError) as caught:
-                await start_session(lab.cli(model, extra_args=extra), sdk)
-            return caught.value
-
-    error = run(main)
+    async with ScriptedModel([]) as model:
+        extra = [f"--no-such-flag={MARKERS['extra_argument']}"]
+        sdk = lab.sdk.replace(recorder=Recorder(path))
+        with pytest.raises(StartError) as caught:
+            await start_session(lab.cli(model, extra_args=extra), sdk)
+        error = caught.value
     assert "--no-such-flag" in error.stderr_tail
     assert leaks(f"{error} {error!r} {error.process!r} {error.stderr_tail} {caplog.text}") == []
     assert leaks(path.read_text("utf-8")) == []

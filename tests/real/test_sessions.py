@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.processes import run
 from tests.support.steps import ReplaceSteps
 from tests.support.transcripts import SCENES, TITLE, model_of, play, projects_of, say
 
@@ -44,12 +44,10 @@ class Stage:
         return self.model.requests[-1]
 
 
-def on(lab: Lab, work: Callable[[Stage], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with ScriptedModel(model_of) as model:
-            await work(Stage(lab, model))
-
-    run(main)
+@asynccontextmanager
+async def stage_of(lab: Lab) -> AsyncIterator[Stage]:
+    async with ScriptedModel(model_of) as model:
+        yield Stage(lab, model)
 
 
 def prompts_in(request: ModelRequest) -> list[str]:
@@ -79,8 +77,8 @@ def kinds_in(request: ModelRequest) -> list[str]:
 
 
 @pytest.mark.longer
-def test_a_fork_resumes_with_the_whole_history(lab: Lab) -> None:
-    async def work(stage: Stage) -> None:
+async def test_a_fork_resumes_with_the_whole_history(lab: Lab) -> None:
+    async with stage_of(lab) as stage:
         session_id = await stage.play("tools")
         before = (projects_of(stage.model) / _project(lab) / f"{session_id}.jsonl").read_bytes()
         copy = await sessions.fork(session_id, config_dir=stage.config)
@@ -98,12 +96,10 @@ def test_a_fork_resumes_with_the_whole_history(lab: Lab) -> None:
             "Done.",
         ]
 
-    on(lab, work)
-
 
 @pytest.mark.longer
-def test_a_fork_ends_with_the_chosen_message(lab: Lab) -> None:
-    async def work(stage: Stage) -> None:
+async def test_a_fork_ends_with_the_chosen_message(lab: Lab) -> None:
+    async with stage_of(lab) as stage:
         session_id = await stage.play("tools")
         messages = await sessions.read_messages(session_id, config_dir=stage.config)
         done = next(m for m in messages if isinstance(m, AssistantMessage) and m.text == "Done.")
@@ -115,12 +111,10 @@ def test_a_fork_ends_with_the_chosen_message(lab: Lab) -> None:
         assert sorted(kinds_in(request)) == ["tool_result"] * 2 + ["tool_use"] * 2
         assert (await _texts(copy, stage))[-2:] == ["Again (plain)", "Done."]
 
-    on(lab, work)
-
 
 @pytest.mark.longer
-def test_a_fork_of_a_compacted_session_resumes_from_the_summary(lab: Lab) -> None:
-    async def work(stage: Stage) -> None:
+async def test_a_fork_of_a_compacted_session_resumes_from_the_summary(lab: Lab) -> None:
+    async with stage_of(lab) as stage:
         session_id = await stage.play("compacted")
         copy = await sessions.fork(session_id, config_dir=stage.config)
         ours, theirs = await stage.resume(copy), await stage.resume(session_id)
@@ -129,12 +123,10 @@ def test_a_fork_of_a_compacted_session_resumes_from_the_summary(lab: Lab) -> Non
         # The message that the compaction kept is still there.
         assert _answers(ours) == _answers(theirs)
 
-    on(lab, work)
-
 
 @pytest.mark.longer
-def test_a_fork_has_its_subagents(lab: Lab) -> None:
-    async def work(stage: Stage) -> None:
+async def test_a_fork_has_its_subagents(lab: Lab) -> None:
+    async with stage_of(lab) as stage:
         session_id = await stage.play("subagents")
         copy = await sessions.fork(session_id, config_dir=stage.config)
         ours = await _texts(copy, stage, subagents=True)
@@ -142,12 +134,10 @@ def test_a_fork_has_its_subagents(lab: Lab) -> None:
         assert "inner is done" in ours
         assert prompts_in(await stage.resume(copy)) == ["Ask both (agents)", "Again (plain)"]
 
-    on(lab, work)
-
 
 @pytest.mark.longer
-def test_the_cli_finds_a_renamed_session_by_its_title(lab: Lab) -> None:
-    async def work(stage: Stage) -> None:
+async def test_the_cli_finds_a_renamed_session_by_its_title(lab: Lab) -> None:
+    async with stage_of(lab) as stage:
         session_id = await stage.play("tools")
         await sessions.rename(session_id, "  Ours now ", config_dir=stage.config)
         await sessions.tag(session_id, "kept", config_dir=stage.config)
@@ -157,12 +147,10 @@ def test_the_cli_finds_a_renamed_session_by_its_title(lab: Lab) -> None:
         (info,) = await sessions.list_sessions(lab.work, config_dir=stage.config)
         assert (info.session_id, info.custom_title, info.tag) == (session_id, "Ours now", "kept")
 
-    on(lab, work)
-
 
 @pytest.mark.longer
-def test_a_session_is_renamed_while_the_cli_uses_it(lab: Lab) -> None:
-    async def work(stage: Stage) -> None:
+async def test_a_session_is_renamed_while_the_cli_uses_it(lab: Lab) -> None:
+    async with stage_of(lab) as stage:
         # The CLI writes the file of a new session late, so this one exists already.
         async with bridle.start_session(stage.cli, lab.sdk) as session:
             await say(session, "One (plain)")
@@ -179,14 +167,12 @@ def test_a_session_is_renamed_while_the_cli_uses_it(lab: Lab) -> None:
             "Again (plain)",
         ]
 
-    on(lab, work)
-
 
 @pytest.mark.longer
-def test_an_exported_session_resumes_from_its_file_in_another_place(
+async def test_an_exported_session_resumes_from_its_file_in_another_place(
     lab: Lab, tmp_path: Path
 ) -> None:
-    async def work(stage: Stage) -> None:
+    async with stage_of(lab) as stage:
         session_id = await stage.play("subagents")
         path = tmp_path / f"{session_id}.jsonl"
         await sessions.export(session_id, path, config_dir=stage.config)
@@ -199,15 +185,13 @@ def test_an_exported_session_resumes_from_its_file_in_another_place(
         request = await stage.resume(str(path))
         assert prompts_in(request) == ["Ask both (agents)", "Again (plain)"]
 
-    on(lab, work)
-
 
 @pytest.mark.longer
 @pytest.mark.parametrize("is_missing", [False, True])
-def test_a_damaged_line_is_reported_and_the_rest_is_read_as_the_cli_does(
+async def test_a_damaged_line_is_reported_and_the_rest_is_read_as_the_cli_does(
     lab: Lab, is_missing: bool
 ) -> None:
-    async def work(stage: Stage) -> None:
+    async with stage_of(lab) as stage:
         async with bridle.start_session(stage.cli, lab.sdk) as session:
             await say(session, "One (plain)", "Two (plain)", "Three (plain)")
             session_id = str(session.id)
@@ -228,16 +212,15 @@ def test_a_damaged_line_is_reported_and_the_rest_is_read_as_the_cli_does(
         copy = await sessions.fork(session_id, config_dir=stage.config)
         assert prompts_in(await stage.resume(copy))[:2] == ["One (plain)", "Three (plain)"]
 
-    on(lab, work)
-
 
 @pytest.mark.longer
-def test_the_branch_that_the_cli_resumes_is_read(lab: Lab, replace_steps: ReplaceSteps) -> None:
+async def test_the_branch_that_the_cli_resumes_is_read(
+    lab: Lab, replace_steps: ReplaceSteps
+) -> None:
     """Two processes on one session write two branches. The one that exits last wins."""
     # Programs that do not use Bridle take no lock.
     replace_steps(take_session_locks=lambda *_: None)
-
-    async def work(stage: Stage) -> None:
+    async with stage_of(lab) as stage:
         async with bridle.start_session(stage.cli, lab.sdk) as session:
             await say(session, "Root (plain)")
             session_id = str(session.id)
@@ -251,17 +234,14 @@ def test_the_branch_that_the_cli_resumes_is_read(lab: Lab, replace_steps: Replac
         assert prompts_in(request) == [*ours, "Again (plain)"]
         assert ours == ["Root (plain)", "Wins (plain)"]
 
-    on(lab, work)
-
 
 @pytest.mark.longer
 @pytest.mark.parametrize("scene", SCENES)
-def test_sessions_of_this_cli_read_like_in_the_official_sdk(
+async def test_sessions_of_this_cli_read_like_in_the_official_sdk(
     lab: Lab, scene: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     official = pytest.importorskip("claude_agent_sdk", reason="the official SDK is not installed")
-
-    async def work(stage: Stage) -> None:
+    async with stage_of(lab) as stage:
         session_id = await stage.play(scene)
         monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(stage.config))
         (ours,) = await sessions.list_sessions(lab.work)
@@ -284,15 +264,12 @@ def test_sessions_of_this_cli_read_like_in_the_official_sdk(
             read = read[-len(messages) :]
         assert messages == read
 
-    on(lab, work)
 
-
-def test_sessions_of_the_official_sdk_read_the_same(
+async def test_sessions_of_the_official_sdk_read_the_same(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     official = pytest.importorskip("claude_agent_sdk", reason="the official SDK is not installed")
-
-    async def work(stage: Stage) -> None:
+    async with stage_of(lab) as stage:
         options = official.ClaudeAgentOptions(
             cli_path=lab.cli_path,
             cwd=str(lab.work),
@@ -321,8 +298,6 @@ def test_sessions_of_the_official_sdk_read_the_same(
         assert [each.message for each in official.get_session_messages(copy)] == [
             each.raw["message"] for each in await sessions.read_messages(info.session_id)
         ]
-
-    on(lab, work)
 
 
 def _project(lab: Lab) -> str:

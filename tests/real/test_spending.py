@@ -135,7 +135,7 @@ def test_an_answer_that_passes_its_dollars_at_its_end_stays_completed(lab: Lab, 
 
 
 @pytest.mark.both_clis
-def test_the_calls_of_a_subagent_count(lab: Lab) -> None:
+async def test_the_calls_of_a_subagent_count(lab: Lab) -> None:
     task = tool_use(
         "Agent" if lab.is_newest else "Task",
         description="look",
@@ -148,12 +148,9 @@ def test_the_calls_of_a_subagent_count(lab: Lab) -> None:
         look = tool_use("Glob", pattern="*", path=str(lab.work))
         return Reply(blocks=(look if request.agent_id else task,), usage=USAGE, delay=DELAY)
 
-    async def main() -> tuple[list[Outcome[Any]], int]:
-        async with ScriptedModel(reply) as model:
-            _, outcomes = await converse(lab, lab.cli(model), 0.6, prompts=1)
-            return outcomes, len(model.requests)
-
-    [outcome], calls = run(main)
+    async with ScriptedModel(reply) as model:
+        _, outcomes = await converse(lab, lab.cli(model), 0.6, prompts=1)
+        [outcome], calls = outcomes, len(model.requests)
     assert outcome.reason is OutcomeReason.LIMIT_USD
     assert 4 <= calls <= 6
 
@@ -262,16 +259,14 @@ def test_no_limit_is_passed_if_the_cli_does_not_tell_its_cost(
     assert calls < CALLS, "the model never stops by itself"
 
 
-def test_a_cli_that_does_not_answer_cannot_spend_ten_seconds_long(lab: Lab, tmp_path: Path) -> None:
+async def test_a_cli_that_does_not_answer_cannot_spend_ten_seconds_long(
+    lab: Lab, tmp_path: Path
+) -> None:
     """With the timeouts that programs have."""
-
-    async def main() -> tuple[list[Outcome[Any]], int]:
-        async with ScriptedModel(looking(lab)) as model:
-            changed = rewriting_cli(tmp_path / "claude", lab.cli_path, ignored=["get_usage"])
-            _, outcomes = await converse(lab, lab.cli(model, cli_path=changed), 0.3, prompts=1)
-            return outcomes, len(model.requests)
-
-    [outcome], calls = run(main)
+    async with ScriptedModel(looking(lab)) as model:
+        changed = rewriting_cli(tmp_path / "claude", lab.cli_path, ignored=["get_usage"])
+        _, outcomes = await converse(lab, lab.cli(model, cli_path=changed), 0.3, prompts=1)
+        [outcome], calls = outcomes, len(model.requests)
     assert outcome.reason is OutcomeReason.LIMIT_USD
     assert outcome.detail.startswith("the cost could not be read: the CLI did not answer")
     assert calls <= 6

@@ -78,12 +78,9 @@ async def watch(lab: Lab, model: ScriptedModel, **options: Any) -> Seen:
 
 
 @pytest.mark.both_clis
-def test_parallel_and_nested_subagents_have_their_paths(lab: Lab) -> None:
-    async def main() -> Seen:
-        async with ScriptedModel(family) as model:
-            return await watch(lab, model, forward_subagent_text=True)
-
-    messages, _, _, outcome = run(main)
+async def test_parallel_and_nested_subagents_have_their_paths(lab: Lab) -> None:
+    async with ScriptedModel(family) as model:
+        messages, _, _, outcome = await watch(lab, model, forward_subagent_text=True)
     assert outcome.text == "all done"
     assert not any(isinstance(each, UnknownMessage | UnknownSystemMessage) for each in messages)
     started = {
@@ -116,12 +113,9 @@ def test_parallel_and_nested_subagents_have_their_paths(lab: Lab) -> None:
 
 
 @pytest.mark.longer
-def test_running_subagents_are_listed_until_they_end(lab: Lab) -> None:
-    async def main() -> Seen:
-        async with ScriptedModel(family) as model:
-            return await watch(lab, model)
-
-    messages, tasks, _, _ = run(main)
+async def test_running_subagents_are_listed_until_they_end(lab: Lab) -> None:
+    async with ScriptedModel(family) as model:
+        messages, tasks, _, _ = await watch(lab, model)
     seen = {task.description: task for listed in tasks for task in listed}
     assert set(seen) == {"one", "two", "inner"}
     assert {len(seen[name].agent_path) for name in ("one", "two")} == {1}
@@ -157,29 +151,31 @@ def test_the_usage_of_a_session_includes_subagents(lab: Lab) -> None:
     assert twice.cost_usd == pytest.approx((first.cost_usd or 0) + (second.cost_usd or 0))
 
 
-def test_a_background_shell_is_listed_until_it_ends(lab: Lab) -> None:
-    async def main() -> tuple[list[LiveTask], list[LiveTask], float | None, float | None]:
-        gate = lab.work / "gate"
-        command = f"until [ -e {gate} ]; do sleep 0.05; done"
-        shell = tool_use("Bash", command=command, description="wait", run_in_background=True)
-        script = [[shell], [text("started")], [text("it ended")]]
-        async with ScriptedModel(script) as model:
-            cli = lab.cli(model, permission_mode="bypassPermissions")
-            async with bridle.start_session(cli, lab.sdk) as session:
-                messages = session.messages()
-                turn = await session.send_user_message("go")
-                outcome = await turn
-                running = session.tasks.list()
-                gate.touch()
-                results = 0
-                async with asyncio.timeout(LIMIT):
-                    async for message in messages:
-                        results += isinstance(message, ResultMessage)
-                        if results == 2:
-                            break
-                return running, session.tasks.list(), outcome.cost_usd, session.usage.cost_usd
-
-    (task,), after, cost, total = run(main)
+async def test_a_background_shell_is_listed_until_it_ends(lab: Lab) -> None:
+    gate = lab.work / "gate"
+    command = f"until [ -e {gate} ]; do sleep 0.05; done"
+    shell = tool_use("Bash", command=command, description="wait", run_in_background=True)
+    script = [[shell], [text("started")], [text("it ended")]]
+    async with ScriptedModel(script) as model:
+        cli = lab.cli(model, permission_mode="bypassPermissions")
+        async with bridle.start_session(cli, lab.sdk) as session:
+            messages = session.messages()
+            turn = await session.send_user_message("go")
+            outcome = await turn
+            running = session.tasks.list()
+            gate.touch()
+            results = 0
+            async with asyncio.timeout(LIMIT):
+                async for message in messages:
+                    results += isinstance(message, ResultMessage)
+                    if results == 2:
+                        break
+            (task,), after, cost, total = (
+                running,
+                session.tasks.list(),
+                outcome.cost_usd,
+                session.usage.cost_usd,
+            )
     assert (task.task_type, task.agent_path, task.status) == ("local_bash", (), "running")
     assert task.tool_use_id is not None
     assert after == []
@@ -187,7 +183,7 @@ def test_a_background_shell_is_listed_until_it_ends(lab: Lab) -> None:
 
 
 @pytest.mark.longer
-def test_callbacks_of_a_background_subagent_get_the_deps_of_its_own_prompt(lab: Lab) -> None:
+async def test_callbacks_of_a_background_subagent_get_the_deps_of_its_own_prompt(lab: Lab) -> None:
     """Another prompt runs when the subagent calls its tool, and before the turn about its end."""
     sender: ContextVar[str] = ContextVar("sender", default="none")
     seen: list[tuple[str, str, str]] = []
@@ -211,44 +207,41 @@ def test_callbacks_of_a_background_subagent_get_the_deps_of_its_own_prompt(lab: 
         start = {"description": "x", "prompt": "<x>", "subagent_type": KIND}
         return Reply(blocks=(tool_use("Task", **start, run_in_background=True),))
 
-    async def main() -> None:
-        met = asyncio.Event()
+    met = asyncio.Event()
 
-        async def who(context: bridle.ToolContext) -> str:
-            """Tell who called."""
-            seen.append(("who", context.deps, sender.get()))
-            met.set()
-            return "done"
+    async def who(context: bridle.ToolContext) -> str:
+        """Tell who called."""
+        seen.append(("who", context.deps, sender.get()))
+        met.set()
+        return "done"
 
-        async def meet(context: bridle.ToolContext) -> str:
-            """Wait until the subagent has called its tool."""
-            seen.append(("meet", context.deps, sender.get()))
-            b_runs.set()
-            await met.wait()
-            return "done"
+    async def meet(context: bridle.ToolContext) -> str:
+        """Wait until the subagent has called its tool."""
+        seen.append(("meet", context.deps, sender.get()))
+        b_runs.set()
+        await met.wait()
+        return "done"
 
-        def hook(context: bridle.PreToolUseContext) -> None:
-            seen.append((context.tool_name, context.deps, sender.get()))
+    def hook(context: bridle.PreToolUseContext) -> None:
+        seen.append((context.tool_name, context.deps, sender.get()))
 
-        async with ScriptedModel(play) as model:
-            cli = lab.cli(model, allowed_tools=["Task", "Agent"])
-            async with bridle.Agent(
-                cli=cli, sdk=lab.sdk, tools=[who, meet], on_pre_tool_use=hook
-            ).session() as session:
-                messages = session.messages()
-                sender.set("A")
-                await (await session.send_user_message("PROMPT_A", deps="A"))
-                await model.wait_for_hold()
-                sender.set("B")
-                turn = await session.send_user_message("PROMPT_B", deps="B")
-                async for message in messages:
-                    if isinstance(message, TaskUpdatedMessage) and "end_time" in message.patch:
-                        subagent_ended.set()
-                    if isinstance(message, ResultMessage) and message.origin is not None:
-                        break
-                await turn
-
-    run(main)
+    async with ScriptedModel(play) as model:
+        cli = lab.cli(model, allowed_tools=["Task", "Agent"])
+        async with bridle.Agent(
+            cli=cli, sdk=lab.sdk, tools=[who, meet], on_pre_tool_use=hook
+        ).session() as session:
+            messages = session.messages()
+            sender.set("A")
+            await (await session.send_user_message("PROMPT_A", deps="A"))
+            await model.wait_for_hold()
+            sender.set("B")
+            turn = await session.send_user_message("PROMPT_B", deps="B")
+            async for message in messages:
+                if isinstance(message, TaskUpdatedMessage) and "end_time" in message.patch:
+                    subagent_ended.set()
+                if isinstance(message, ResultMessage) and message.origin is not None:
+                    break
+            await turn
     assert seen == [
         ("Agent", "A", "A"),
         ("mcp__tools__meet", "B", "B"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.killed import running, store_at
-from tests.support.stores import run
+from tests.support.processes import run
 
 from bridle import Agent, SessionInUseError
 from bridle.testing import ScriptedModel, text

@@ -70,29 +70,25 @@ def adder(calls: list[Json]) -> Callable[[Json], Json]:
 
 
 @pytest.mark.requirement("S082")
-def test_a_raw_mcp_handler_is_called_and_the_model_reads_its_result(lab: Lab) -> None:
+async def test_a_raw_mcp_handler_is_called_and_the_model_reads_its_result(lab: Lab) -> None:
     """R425, R438, C34."""
     calls: list[Json] = []
-
-    async def main() -> None:
-        bidir = BidirOptions(
-            mcp_servers={"calc": adder(calls)}, on_can_use_tool=lambda context: Allow()
-        )
-        script = [[tool_use("mcp__calc__add", a=40, b=2)], [text("42")]]
-        async with (
-            ScriptedModel(script) as model,
-            start_session(lab.cli(model), lab.sdk, bidir) as session,
-        ):
-            outcome = await (await session.send_user_message("add"))
-            assert outcome.text == "42"
-            assert model.requests[1].last_tool_result == "42"
-
-    run(main)
+    bidir = BidirOptions(
+        mcp_servers={"calc": adder(calls)}, on_can_use_tool=lambda context: Allow()
+    )
+    script = [[tool_use("mcp__calc__add", a=40, b=2)], [text("42")]]
+    async with (
+        ScriptedModel(script) as model,
+        start_session(lab.cli(model), lab.sdk, bidir) as session,
+    ):
+        outcome = await (await session.send_user_message("add"))
+        assert outcome.text == "42"
+        assert model.requests[1].last_tool_result == "42"
     assert calls == [{"a": 40, "b": 2}]
 
 
 @pytest.mark.longer
-def test_functions_are_tools_of_the_model_with_their_arguments_checked(lab: Lab) -> None:
+async def test_functions_are_tools_of_the_model_with_their_arguments_checked(lab: Lab) -> None:
     """R425, R438, C46."""
     contexts: list[ToolContext] = []
 
@@ -107,128 +103,115 @@ def test_functions_are_tools_of_the_model_with_their_arguments_checked(lab: Lab)
         """Fail, politely or not."""
         raise ToolFailure("politely") if how == "politely" else RuntimeError("rudely")
 
-    async def main() -> None:
-        bidir = BidirOptions(
-            mcp_servers={"calc": ToolServer([add, fail])}, on_can_use_tool=lambda context: Allow()
-        )
-        calls = [
-            tool_use("mcp__calc__add", a=40, b=2),
-            tool_use("mcp__calc__add", a="forty", b=2),
-            tool_use("mcp__calc__fail", how="politely"),
-            tool_use("mcp__calc__fail", how="rudely"),
-        ]
-        async with (
-            ScriptedModel([*([call] for call in calls), [text("done")]]) as model,
-            start_session(lab.cli(model), lab.sdk, bidir) as session,
-        ):
-            assert (await (await session.send_user_message("calculate"))).text == "done"
-            right, wrong, polite, rude = list(model.requests[-1].tool_results.values())
-            assert float(right) == 42
-            assert "a: Expected `float`" in wrong
-            assert "politely" in polite
-            assert rude == "Error: RuntimeError"
-            assert [(one.name, one.server) for one in contexts] == [("add", "calc")]
-            assert contexts[0].session is session
-            assert contexts[0].tool_use_id in model.requests[-1].tool_results
-
-    run(main)
+    bidir = BidirOptions(
+        mcp_servers={"calc": ToolServer([add, fail])}, on_can_use_tool=lambda context: Allow()
+    )
+    calls = [
+        tool_use("mcp__calc__add", a=40, b=2),
+        tool_use("mcp__calc__add", a="forty", b=2),
+        tool_use("mcp__calc__fail", how="politely"),
+        tool_use("mcp__calc__fail", how="rudely"),
+    ]
+    async with (
+        ScriptedModel([*([call] for call in calls), [text("done")]]) as model,
+        start_session(lab.cli(model), lab.sdk, bidir) as session,
+    ):
+        assert (await (await session.send_user_message("calculate"))).text == "done"
+        right, wrong, polite, rude = list(model.requests[-1].tool_results.values())
+        assert float(right) == 42
+        assert "a: Expected `float`" in wrong
+        assert "politely" in polite
+        assert rude == "Error: RuntimeError"
+        assert [(one.name, one.server) for one in contexts] == [("add", "calc")]
+        assert contexts[0].session is session
+        assert contexts[0].tool_use_id in model.requests[-1].tool_results
 
 
 @pytest.mark.longer
-def test_a_result_that_is_marked_as_an_error_is_one_for_the_model(lab: Lab) -> None:
+async def test_a_result_that_is_marked_as_an_error_is_one_for_the_model(lab: Lab) -> None:
     @tool
     def missing(key: str) -> Json:
         """Return a failed result."""
         return {"content": [{"type": "text", "text": "no such file"}], key: True}
 
-    async def main() -> None:
-        bidir = BidirOptions(mcp_servers={"files": ToolServer([missing])})
-        calls = [tool_use("mcp__files__missing", key=key) for key in ("is_error", "isError")]
-        options = {"allowed_tools": ["mcp__files"]}
-        async with (
-            ScriptedModel([calls, [text("done")]]) as model,
-            start_session(lab.cli(model, **options), lab.sdk, bidir) as session,
-        ):
-            await (await session.send_user_message("look"))
-            results = [
-                block
-                for message in model.requests[-1].messages
-                for block in content_blocks(message)
-                if block["type"] == "tool_result"
-            ]
-            assert [block.get("is_error") for block in results] == [True, True]
-
-    run(main)
+    bidir = BidirOptions(mcp_servers={"files": ToolServer([missing])})
+    calls = [tool_use("mcp__files__missing", key=key) for key in ("is_error", "isError")]
+    options = {"allowed_tools": ["mcp__files"]}
+    async with (
+        ScriptedModel([calls, [text("done")]]) as model,
+        start_session(lab.cli(model, **options), lab.sdk, bidir) as session,
+    ):
+        await (await session.send_user_message("look"))
+        results = [
+            block
+            for message in model.requests[-1].messages
+            for block in content_blocks(message)
+            if block["type"] == "tool_result"
+        ]
+        assert [block.get("is_error") for block in results] == [True, True]
 
 
 @pytest.mark.parametrize("read_only", [True, False], ids=["read only", "may change something"])
-def test_calls_of_one_message_overlap_only_if_the_tool_is_read_only(
+async def test_calls_of_one_message_overlap_only_if_the_tool_is_read_only(
     lab: Lab, *, read_only: bool
 ) -> None:
-    async def main() -> None:
-        started = [asyncio.Event(), asyncio.Event()]
+    started = [asyncio.Event(), asyncio.Event()]
 
-        @tool(read_only=read_only)
-        async def meet(number: int) -> bool:
-            """Return whether the other call starts before this one has ended."""
-            started[number].set()
-            if number == 1:
-                return False
-            try:
-                # Two calls that overlap meet at once. Otherwise the second starts after the first.
-                await asyncio.wait_for(started[1].wait(), None if read_only else 1.0)
-            except TimeoutError:
-                return False
-            return True
+    @tool(read_only=read_only)
+    async def meet(number: int) -> bool:
+        """Return whether the other call starts before this one has ended."""
+        started[number].set()
+        if number == 1:
+            return False
+        try:
+            # Two calls that overlap meet at once. Otherwise the second starts after the first.
+            await asyncio.wait_for(started[1].wait(), None if read_only else 1.0)
+        except TimeoutError:
+            return False
+        return True
 
-        bidir = BidirOptions(mcp_servers={"calc": ToolServer([meet])})
-        calls = [tool_use("mcp__calc__meet", number=number) for number in (0, 1)]
-        options = {"allowed_tools": ["mcp__calc"]}
-        async with (
-            ScriptedModel([calls, [text("done")]]) as model,
-            start_session(lab.cli(model, **options), lab.sdk, bidir) as session,
-        ):
-            await (await session.send_user_message("meet"))
-            assert ("true" in model.requests[-1].tool_results.values()) is read_only
-
-    run(main)
+    bidir = BidirOptions(mcp_servers={"calc": ToolServer([meet])})
+    calls = [tool_use("mcp__calc__meet", number=number) for number in (0, 1)]
+    options = {"allowed_tools": ["mcp__calc"]}
+    async with (
+        ScriptedModel([calls, [text("done")]]) as model,
+        start_session(lab.cli(model, **options), lab.sdk, bidir) as session,
+    ):
+        await (await session.send_user_message("meet"))
+        assert ("true" in model.requests[-1].tool_results.values()) is read_only
 
 
 @pytest.mark.longer
-def test_an_interrupt_reaches_a_tool_that_is_still_at_work(lab: Lab) -> None:
+async def test_an_interrupt_reaches_a_tool_that_is_still_at_work(lab: Lab) -> None:
     """R439."""
+    called, cancelled = asyncio.Event(), asyncio.Event()
 
-    async def main() -> None:
-        called, cancelled = asyncio.Event(), asyncio.Event()
+    @tool
+    async def wait() -> None:
+        """Wait for ever."""
+        called.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
 
-        @tool
-        async def wait() -> None:
-            """Wait for ever."""
-            called.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                cancelled.set()
-
-        bidir = BidirOptions(
-            mcp_servers={"slow": ToolServer([wait])}, on_can_use_tool=lambda context: Allow()
-        )
-        async with (
-            ScriptedModel([[tool_use("mcp__slow__wait")], [text("next")]]) as model,
-            start_session(lab.cli(model), lab.sdk, bidir) as session,
-        ):
-            turn = await session.send_user_message("go")
-            await called.wait()
-            await session.interrupt()
-            assert (await turn).reason is OutcomeReason.INTERRUPTED
-            await cancelled.wait()
-            assert (await (await session.send_user_message("again"))).text == "next"
-
-    run(main)
+    bidir = BidirOptions(
+        mcp_servers={"slow": ToolServer([wait])}, on_can_use_tool=lambda context: Allow()
+    )
+    async with (
+        ScriptedModel([[tool_use("mcp__slow__wait")], [text("next")]]) as model,
+        start_session(lab.cli(model), lab.sdk, bidir) as session,
+    ):
+        turn = await session.send_user_message("go")
+        await called.wait()
+        await session.interrupt()
+        assert (await turn).reason is OutcomeReason.INTERRUPTED
+        await cancelled.wait()
+        assert (await (await session.send_user_message("again"))).text == "next"
 
 
 @pytest.mark.longer
-def test_the_tools_of_a_server_are_in_the_first_request_of_the_model(lab: Lab) -> None:
+async def test_the_tools_of_a_server_are_in_the_first_request_of_the_model(lab: Lab) -> None:
     """A newer CLI hides the tools of MCP servers behind its tool search unless a tool objects."""
 
     @tool
@@ -241,24 +224,21 @@ def test_the_tools_of_a_server_are_in_the_first_request_of_the_model(lab: Lab) -
         """Do something that is seldom needed."""
         return 0
 
-    async def main() -> None:
-        bidir = BidirOptions(mcp_servers={"shop": ToolServer([price, rare])})
-        # The CLI decides by the API's address whether to search; this setting decides for it.
-        search = {"ENABLE_TOOL_SEARCH": "true"}
-        async with (
-            ScriptedModel([[text("hi")]]) as model,
-            start_session(lab.cli(model, env=model.env | search), lab.sdk, bidir) as session,
-        ):
-            assert (await (await session.send_user_message("hello"))).ok
-            offered = model.requests[0].tools
-            assert "mcp__shop__price" in offered
-            assert "mcp__shop__rare" not in offered
-
-    run(main)
+    bidir = BidirOptions(mcp_servers={"shop": ToolServer([price, rare])})
+    # The CLI decides by the API's address whether to search; this setting decides for it.
+    search = {"ENABLE_TOOL_SEARCH": "true"}
+    async with (
+        ScriptedModel([[text("hi")]]) as model,
+        start_session(lab.cli(model, env=model.env | search), lab.sdk, bidir) as session,
+    ):
+        assert (await (await session.send_user_message("hello"))).ok
+        offered = model.requests[0].tools
+        assert "mcp__shop__price" in offered
+        assert "mcp__shop__rare" not in offered
 
 
 @pytest.mark.longer
-def test_a_large_result_reaches_the_model_whole_if_its_tool_says_so(lab: Lab) -> None:
+async def test_a_large_result_reaches_the_model_whole_if_its_tool_says_so(lab: Lab) -> None:
     size = 300_000
 
     @tool(max_result_chars=400_000)
@@ -271,20 +251,17 @@ def test_a_large_result_reaches_the_model_whole_if_its_tool_says_so(lab: Lab) ->
         """Return a long text that the CLI may cut."""
         return "y" * size
 
-    async def main() -> None:
-        bidir = BidirOptions(
-            mcp_servers={"shop": ToolServer([long, cut])}, on_can_use_tool=lambda context: Allow()
-        )
-        script = [[tool_use("mcp__shop__long")], [tool_use("mcp__shop__cut")], [text("done")]]
-        async with (
-            ScriptedModel(script) as model,
-            start_session(lab.cli(model), lab.sdk, bidir) as session,
-        ):
-            assert (await (await session.send_user_message("go"))).ok
-            assert model.requests[1].last_tool_result == "x" * size
-            assert len(model.requests[2].last_tool_result or "") < size
-
-    run(main)
+    bidir = BidirOptions(
+        mcp_servers={"shop": ToolServer([long, cut])}, on_can_use_tool=lambda context: Allow()
+    )
+    script = [[tool_use("mcp__shop__long")], [tool_use("mcp__shop__cut")], [text("done")]]
+    async with (
+        ScriptedModel(script) as model,
+        start_session(lab.cli(model), lab.sdk, bidir) as session,
+    ):
+        assert (await (await session.send_user_message("go"))).ok
+        assert model.requests[1].last_tool_result == "x" * size
+        assert len(model.requests[2].last_tool_result or "") < size
 
 
 @pytest.mark.longer
@@ -347,7 +324,7 @@ def mcp_methods(recording: Path) -> dict[str, list[str]]:
 
 
 @pytest.mark.both_clis
-def test_tool_servers_need_no_handshake_on_a_cli_that_takes_manifests(
+async def test_tool_servers_need_no_handshake_on_a_cli_that_takes_manifests(
     lab: Lab, tmp_path: Path
 ) -> None:
     """An older CLI ignores the manifests and makes the handshake with each server."""
@@ -373,36 +350,32 @@ def test_tool_servers_need_no_handshake_on_a_cli_that_takes_manifests(
         "raw": adder([]),
     }
     recording = tmp_path / "wire.ndjson"
-
-    async def main() -> None:
-        bidir = BidirOptions(mcp_servers=servers)
-        script = [
-            [tool_use("mcp__shop__price", article="saddle", count=3)],
-            [tool_use("mcp__logs__read_log")],
-            [text("done")],
-        ]
-        async with ScriptedModel(script) as model:
-            cli = lab.cli(
-                model,
-                allowed_tools=["mcp__shop", "mcp__logs"],
-                env=model.env | {"ENABLE_TOOL_SEARCH": "true"},
-            )
-            sdk = lab.sdk.replace(recorder=Recorder(recording))
-            async with start_session(cli, sdk, bidir) as session:
-                assert (await (await session.send_user_message("How much?"))).text == "done"
-            first = model.requests[0]
-            listed = cast("list[Json]", first.raw["tools"])
-            offered = {one["name"]: one for one in listed}
-            assert {"mcp__shop__price", "mcp__logs__read_log", "mcp__calc__one"} <= set(offered)
-            shown = offered["mcp__shop__price"]
-            assert shown["description"] == "Return the price of an article."
-            assert shown["input_schema"]["properties"] == price.input_schema["properties"]
-            assert shown["input_schema"]["required"] == ["article"]
-            assert "Prices are in thalers." in json.dumps(first.raw)
-            assert model.requests[1].last_tool_result == "21"
-            assert model.requests[2].last_tool_result == "x" * 300_000
-
-    run(main)
+    bidir = BidirOptions(mcp_servers=servers)
+    script = [
+        [tool_use("mcp__shop__price", article="saddle", count=3)],
+        [tool_use("mcp__logs__read_log")],
+        [text("done")],
+    ]
+    async with ScriptedModel(script) as model:
+        cli = lab.cli(
+            model,
+            allowed_tools=["mcp__shop", "mcp__logs"],
+            env=model.env | {"ENABLE_TOOL_SEARCH": "true"},
+        )
+        sdk = lab.sdk.replace(recorder=Recorder(recording))
+        async with start_session(cli, sdk, bidir) as session:
+            assert (await (await session.send_user_message("How much?"))).text == "done"
+        first = model.requests[0]
+        listed = cast("list[Json]", first.raw["tools"])
+        offered = {one["name"]: one for one in listed}
+        assert {"mcp__shop__price", "mcp__logs__read_log", "mcp__calc__one"} <= set(offered)
+        shown = offered["mcp__shop__price"]
+        assert shown["description"] == "Return the price of an article."
+        assert shown["input_schema"]["properties"] == price.input_schema["properties"]
+        assert shown["input_schema"]["required"] == ["article"]
+        assert "Prices are in thalers." in json.dumps(first.raw)
+        assert model.requests[1].last_tool_result == "21"
+        assert model.requests[2].last_tool_result == "x" * 300_000
     before = [] if lab.is_newest else HANDSHAKE
     assert mcp_methods(recording) == {
         "shop": [*before, "tools/call"],
@@ -435,7 +408,7 @@ def allow_by_hook(context: object) -> HookOutput:
     ],
     ids=["server allowed", "tool allowed", "bypass", "hook allows", "with settings"],
 )
-def test_the_cli_asks_before_each_call_of_a_tool_that_wants_it(
+async def test_the_cli_asks_before_each_call_of_a_tool_that_wants_it(
     lab: Lab, options: Json, callbacks: Json
 ) -> None:
     """Rules, modes and hooks allow the other tools of the server, but not this one."""
@@ -457,31 +430,28 @@ def test_the_cli_asks_before_each_call_of_a_tool_that_wants_it(
         asked.append(context.tool_name)
         return AllowAll() if context.tool_input["amount"] < 10 else Deny("too much")
 
-    async def main() -> None:
-        bidir = BidirOptions(
-            mcp_servers={"bank": ToolServer([pay, balance])}, on_can_use_tool=decide, **callbacks
-        )
-        script = [
-            [tool_use("mcp__bank__balance")],
-            [tool_use("mcp__bank__pay__now", amount=1)],
-            [tool_use("mcp__bank__pay__now", amount=99)],
-            [text("done")],
-        ]
-        async with (
-            ScriptedModel(script) as model,
-            start_session(lab.cli(model, **options), lab.sdk, bidir) as session,
-        ):
-            assert (await (await session.send_user_message("pay"))).text == "done"
-            results = [request.last_tool_result or "" for request in model.requests[1:]]
-            assert results[:2] == ["5", "paid"]
-            assert "too much" in results[2]
-
-    run(main)
+    bidir = BidirOptions(
+        mcp_servers={"bank": ToolServer([pay, balance])}, on_can_use_tool=decide, **callbacks
+    )
+    script = [
+        [tool_use("mcp__bank__balance")],
+        [tool_use("mcp__bank__pay__now", amount=1)],
+        [tool_use("mcp__bank__pay__now", amount=99)],
+        [text("done")],
+    ]
+    async with (
+        ScriptedModel(script) as model,
+        start_session(lab.cli(model, **options), lab.sdk, bidir) as session,
+    ):
+        assert (await (await session.send_user_message("pay"))).text == "done"
+        results = [request.last_tool_result or "" for request in model.requests[1:]]
+        assert results[:2] == ["5", "paid"]
+        assert "too much" in results[2]
     assert asked == ["mcp__bank__pay__now"] * 2
     assert paid == [1]
 
 
-def test_a_tool_that_must_be_asked_about_is_denied_if_no_callback_answers(lab: Lab) -> None:
+async def test_a_tool_that_must_be_asked_about_is_denied_if_no_callback_answers(lab: Lab) -> None:
     paid: list[int] = []
 
     @tool(ask=True)
@@ -489,24 +459,21 @@ def test_a_tool_that_must_be_asked_about_is_denied_if_no_callback_answers(lab: L
         """Pay an amount."""
         paid.append(amount)
 
-    async def main() -> None:
-        bidir = BidirOptions(mcp_servers={"bank": ToolServer([pay])})
-        async with (
-            ScriptedModel([[tool_use("mcp__bank__pay", amount=1)], [text("done")]]) as model,
-            start_session(lab.cli(model, allowed_tools=["mcp__bank"]), lab.sdk, bidir) as session,
-        ):
-            outcome = await (await session.send_user_message("pay"))
-            assert outcome.text == "done"
-            assert outcome.result is not None
-            denied = [one.tool_name for one in outcome.result.permission_denials]
-            assert denied == ["mcp__bank__pay"]
-
-    run(main)
+    bidir = BidirOptions(mcp_servers={"bank": ToolServer([pay])})
+    async with (
+        ScriptedModel([[tool_use("mcp__bank__pay", amount=1)], [text("done")]]) as model,
+        start_session(lab.cli(model, allowed_tools=["mcp__bank"]), lab.sdk, bidir) as session,
+    ):
+        outcome = await (await session.send_user_message("pay"))
+        assert outcome.text == "done"
+        assert outcome.result is not None
+        denied = [one.tool_name for one in outcome.result.permission_denials]
+        assert denied == ["mcp__bank__pay"]
     assert paid == []
 
 
 @pytest.mark.longer
-def test_the_cli_asks_before_a_tool_of_a_server_that_was_added_later(lab: Lab) -> None:
+async def test_the_cli_asks_before_a_tool_of_a_server_that_was_added_later(lab: Lab) -> None:
     """The rules of the settings stay in force."""
     asked: list[str] = []
 
@@ -519,39 +486,36 @@ def test_the_cli_asks_before_a_tool_of_a_server_that_was_added_later(lab: Lab) -
         asked.append(context.tool_name)
         return Deny("too much")
 
-    async def main() -> None:
-        script = [
-            [tool_use("mcp__bank__pay", amount=1)],
-            [tool_use("mcp__late__pay", amount=1)],
-            [tool_use("mcp__last__pay", amount=1)],
-            [tool_use("Bash", command="echo secret")],
-            [tool_use("Bash", command="echo careful")],
-            [text("done")],
-        ]
-        rules = {"deny": ["Bash(echo secret)"], "ask": ["Bash(echo careful)"]}
-        options: Json = {
-            "allowed_tools": ["mcp__late", "mcp__last", "mcp__bank", "Bash"],
-            "settings": {"permissions": rules},
-        }
-        bidir = BidirOptions(mcp_servers={"bank": ToolServer([pay])}, on_can_use_tool=decide)
-        async with (
-            ScriptedModel(script) as model,
-            start_session(lab.cli(model, **options), lab.sdk, bidir) as session,
-        ):
-            await session.mcp.add("late", ToolServer([pay]))
-            await session.mcp.add("last", ToolServer([pay]))
-            assert (await (await session.send_user_message("pay"))).text == "done"
-            results = [request.last_tool_result or "" for request in model.requests[1:]]
-            assert ["too much" in one for one in results] == [True] * 3 + [False, True]
-            assert "secret" not in results[3].replace("echo secret", "")
-
-    run(main)
+    script = [
+        [tool_use("mcp__bank__pay", amount=1)],
+        [tool_use("mcp__late__pay", amount=1)],
+        [tool_use("mcp__last__pay", amount=1)],
+        [tool_use("Bash", command="echo secret")],
+        [tool_use("Bash", command="echo careful")],
+        [text("done")],
+    ]
+    rules = {"deny": ["Bash(echo secret)"], "ask": ["Bash(echo careful)"]}
+    options: Json = {
+        "allowed_tools": ["mcp__late", "mcp__last", "mcp__bank", "Bash"],
+        "settings": {"permissions": rules},
+    }
+    bidir = BidirOptions(mcp_servers={"bank": ToolServer([pay])}, on_can_use_tool=decide)
+    async with (
+        ScriptedModel(script) as model,
+        start_session(lab.cli(model, **options), lab.sdk, bidir) as session,
+    ):
+        await session.mcp.add("late", ToolServer([pay]))
+        await session.mcp.add("last", ToolServer([pay]))
+        assert (await (await session.send_user_message("pay"))).text == "done"
+        results = [request.last_tool_result or "" for request in model.requests[1:]]
+        assert ["too much" in one for one in results] == [True] * 3 + [False, True]
+        assert "secret" not in results[3].replace("echo secret", "")
     assert asked == ["mcp__bank__pay", "mcp__late__pay", "mcp__last__pay", "Bash"]
 
 
 @pytest.mark.longer(after=2)
 @pytest.mark.parametrize("order", ["apply, add", "add, apply", "apply, add, remove", "raw, add"])
-def test_rules_of_the_program_and_of_a_server_added_later_are_both_in_force(
+async def test_rules_of_the_program_and_of_a_server_added_later_are_both_in_force(
     lab: Lab, order: str
 ) -> None:
     """The CLI replaces all permissions that were applied before."""
@@ -568,42 +532,39 @@ def test_rules_of_the_program_and_of_a_server_added_later_are_both_in_force(
         asked.append(context.tool_name)
         return Deny("too much")
 
-    async def main() -> None:
-        script = [
-            [tool_use("mcp__late__pay", amount=1)],
-            [tool_use("Bash", command="echo secret")],
-            [tool_use("Bash", command="echo careful")],
-            [text("done")],
-        ]
-        rules = {"deny": ["Bash(echo secret)"], "ask": ["Bash(echo careful)"]}
-        settings = {"permissions": rules}
-        bidir = BidirOptions(on_can_use_tool=decide)
-        async with (
-            ScriptedModel(script) as model,
-            start_session(
-                lab.cli(model, allowed_tools=["mcp__late", "Bash"]), lab.sdk, bidir
-            ) as session,
-        ):
-            steps: dict[str, Callable[[], Awaitable[object]]] = {
-                "apply": lambda: session.settings.apply(settings),
-                "raw": lambda: session.control("apply_flag_settings", settings=settings),
-                "add": lambda: session.mcp.add("late", ToolServer([pay])),
-                "remove": lambda: session.mcp.remove("late"),
-            }
-            for step in order.split(", "):
-                await steps[step]()
-            assert (await (await session.send_user_message("pay"))).text == "done"
-            results = [request.last_tool_result or "" for request in model.requests[1:]]
-            assert "secret" not in results[1].replace("echo secret", "")
-            assert "too much" in results[2]
-
-    run(main)
+    script = [
+        [tool_use("mcp__late__pay", amount=1)],
+        [tool_use("Bash", command="echo secret")],
+        [tool_use("Bash", command="echo careful")],
+        [text("done")],
+    ]
+    rules = {"deny": ["Bash(echo secret)"], "ask": ["Bash(echo careful)"]}
+    settings = {"permissions": rules}
+    bidir = BidirOptions(on_can_use_tool=decide)
+    async with (
+        ScriptedModel(script) as model,
+        start_session(
+            lab.cli(model, allowed_tools=["mcp__late", "Bash"]), lab.sdk, bidir
+        ) as session,
+    ):
+        steps: dict[str, Callable[[], Awaitable[object]]] = {
+            "apply": lambda: session.settings.apply(settings),
+            "raw": lambda: session.control("apply_flag_settings", settings=settings),
+            "add": lambda: session.mcp.add("late", ToolServer([pay])),
+            "remove": lambda: session.mcp.remove("late"),
+        }
+        for step in order.split(", "):
+            await steps[step]()
+        assert (await (await session.send_user_message("pay"))).text == "done"
+        results = [request.last_tool_result or "" for request in model.requests[1:]]
+        assert "secret" not in results[1].replace("echo secret", "")
+        assert "too much" in results[2]
     assert asked == (["Bash"] if "remove" in order else ["mcp__late__pay", "Bash"])
     assert paid == []
 
 
 @pytest.mark.both_clis
-def test_an_invalid_setting_does_not_switch_off_the_rules_of_a_server_added_later(
+async def test_an_invalid_setting_does_not_switch_off_the_rules_of_a_server_added_later(
     lab: Lab,
 ) -> None:
     """2.1.197 accepts it, and then ignores all settings that were applied."""
@@ -618,20 +579,17 @@ def test_an_invalid_setting_does_not_switch_off_the_rules_of_a_server_added_late
         asked.append(context.tool_name)
         return Deny("too much")
 
-    async def main() -> None:
-        async with (
-            ScriptedModel([[tool_use("mcp__late__pay", amount=1)], [text("done")]]) as model,
-            start_session(
-                lab.cli(model, allowed_tools=["mcp__late"]),
-                lab.sdk,
-                BidirOptions(on_can_use_tool=decide),
-            ) as session,
-        ):
-            await session.mcp.add("late", ToolServer([pay]))
-            with pytest.raises(ControlRejected) as refused:
-                await session.settings.apply({"cleanupPeriodDays": "never"})
-            assert refused.value.cli_version is not None
-            assert (await (await session.send_user_message("pay"))).text == "done"
-
-    run(main)
+    async with (
+        ScriptedModel([[tool_use("mcp__late__pay", amount=1)], [text("done")]]) as model,
+        start_session(
+            lab.cli(model, allowed_tools=["mcp__late"]),
+            lab.sdk,
+            BidirOptions(on_can_use_tool=decide),
+        ) as session,
+    ):
+        await session.mcp.add("late", ToolServer([pay]))
+        with pytest.raises(ControlRejected) as refused:
+            await session.settings.apply({"cleanupPeriodDays": "never"})
+        assert refused.value.cli_version is not None
+        assert (await (await session.send_user_message("pay"))).text == "done"
     assert asked == ["mcp__late__pay"]

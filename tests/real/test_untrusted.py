@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.processes import run
 from tests.support.scenes import play
 
 from bridle import (
@@ -63,60 +62,48 @@ FORMS = ["look at @{}", 'look at @"{}"', "/compact @{}", "!cat {}", "\n@{}\n"]
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("checked", [True, False], ids=["known", "unknown"])
 @pytest.mark.parametrize("blocks", [False, True], ids=["text", "blocks"])
-def test_a_prompt_of_a_user_attaches_no_file(
+async def test_a_prompt_of_a_user_attaches_no_file(
     lab: Lab, secret: Path, form: str, checked: bool, blocks: bool
 ) -> None:
     """Also if the version of the CLI is not known."""
     prompt = form.format(secret)
     given: Any = [{"type": "text", "text": one} for one in ("first", prompt)] if blocks else prompt
-
-    async def main() -> None:
-        sdk = lab.sdk.replace(skip_version_check=not checked)
-        async with (
-            ScriptedModel([[text("no")]]) as model,
-            start_session(lab.cli(model, **PROMPTS), sdk) as session,
-        ):
-            assert (await (await session.send_user_message(given))).text == "no"
-            assert has_only_the_words(model, prompt.strip())
-
-    run(main)
+    sdk = lab.sdk.replace(skip_version_check=not checked)
+    async with (
+        ScriptedModel([[text("no")]]) as model,
+        start_session(lab.cli(model, **PROMPTS), sdk) as session,
+    ):
+        assert (await (await session.send_user_message(given))).text == "no"
+        assert has_only_the_words(model, prompt.strip())
 
 
 @pytest.mark.longer(after=2)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("checked", [True, False], ids=["known", "unknown"])
-def test_a_query_attaches_no_file(lab: Lab, secret: Path, form: str, checked: bool) -> None:
+async def test_a_query_attaches_no_file(lab: Lab, secret: Path, form: str, checked: bool) -> None:
     prompt = form.format(secret)
-
-    async def main() -> None:
-        async with ScriptedModel([[text("no")]]) as model:
-            sdk = lab.sdk.replace(skip_version_check=not checked)
-            stream = query(prompt, lab.cli(model, **PROMPTS), sdk)
-            assert [one async for one in stream]
-            assert has_only_the_words(model, prompt.strip())
-
-    run(main)
+    async with ScriptedModel([[text("no")]]) as model:
+        sdk = lab.sdk.replace(skip_version_check=not checked)
+        stream = query(prompt, lab.cli(model, **PROMPTS), sdk)
+        assert [one async for one in stream]
+        assert has_only_the_words(model, prompt.strip())
 
 
-def test_prompts_that_are_sent_during_a_turn_attach_no_file(lab: Lab, secret: Path) -> None:
+async def test_prompts_that_are_sent_during_a_turn_attach_no_file(lab: Lab, secret: Path) -> None:
     """The CLI adds them to the running turn, or merges them in the next one."""
     prompts = [f"{word} @{secret}" for word in ("second", "third")]
-
-    async def main() -> None:
-        async with (
-            ScriptedModel([Reply(blocks=(text("one"),), hold=True), *[[text("no")]] * 3]) as model,
-            start_session(lab.cli(model, **PROMPTS), lab.sdk) as session,
-        ):
-            turns = [await session.send_user_message("first")]
-            await model.wait_for_hold()
-            turns += [await session.send_user_message(one) for one in prompts]
-            await session.ping()
-            model.release()
-            for turn in turns:
-                assert (await turn).ok
-            assert all(has_only_the_words(model, one) for one in prompts)
-
-    run(main)
+    async with (
+        ScriptedModel([Reply(blocks=(text("one"),), hold=True), *[[text("no")]] * 3]) as model,
+        start_session(lab.cli(model, **PROMPTS), lab.sdk) as session,
+    ):
+        turns = [await session.send_user_message("first")]
+        await model.wait_for_hold()
+        turns += [await session.send_user_message(one) for one in prompts]
+        await session.ping()
+        model.release()
+        for turn in turns:
+            assert (await turn).ok
+        assert all(has_only_the_words(model, one) for one in prompts)
 
 
 @pytest.fixture
@@ -227,22 +214,18 @@ def test_an_mcp_server_of_a_directory_starts_unless_it_is_ruled_out(
 
 @pytest.mark.longer
 @pytest.mark.parametrize("has_git", [True, False])
-def test_an_older_cli_runs_the_monitor_of_a_repository_at_its_start(
+async def test_an_older_cli_runs_the_monitor_of_a_repository_at_its_start(
     lab: Lab, *, has_git: bool
 ) -> None:
     """It starts `git status`. Newer CLIs do it without `core.fsmonitor`."""
     monitor = f"touch {lab.work / 'made'}; true"
     for command in (["init", "--quiet"], ["config", "core.fsmonitor", monitor]):
         subprocess.run(["git", *command], cwd=lab.work, check=True)
-
-    async def main() -> None:
-        async with ScriptedModel([[text("hi")]]) as model:
-            env = {**model.env, **({} if has_git else {"GIT_DIR": "/dev/null"})}
-            cli = lab.cli(model, **DIRECTORY).replace(env=env)
-            async with start_session(cli, lab.sdk) as session:
-                assert (await (await session.send_user_message("go"))).ok
-
-    run(main)
+    async with ScriptedModel([[text("hi")]]) as model:
+        env = {**model.env, **({} if has_git else {"GIT_DIR": "/dev/null"})}
+        cli = lab.cli(model, **DIRECTORY).replace(env=env)
+        async with start_session(cli, lab.sdk) as session:
+            assert (await (await session.send_user_message("go"))).ok
     runs = has_git and not lab.is_newest
     assert (lab.work / "made").exists() == runs
 

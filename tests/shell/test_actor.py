@@ -7,12 +7,12 @@ import gc
 import json
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from tests.support.limits import SetLimits
-from tests.support.processes import LIMIT, until
+from tests.support.processes import until
 
 import bridle
 from bridle import BidirOptions, SdkOptions, Session
@@ -23,12 +23,10 @@ from bridle.errors import UsageError
 Json = dict[str, Any]
 
 
-def run(work: Callable[[], Awaitable[Any]]) -> Any:
-    async def bounded() -> Any:
-        async with asyncio.timeout(LIMIT):
-            return await work()
-
-    return asyncio.run(bounded(), debug=True)
+@pytest.fixture(autouse=True)
+def debug_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the event loops of these tests in debug mode."""
+    monkeypatch.setenv("PYTHONASYNCIODEBUG", "1")
 
 
 class Puppet:
@@ -108,26 +106,22 @@ def result(uuid: str, text: str = "done") -> Json:
     }
 
 
-def test_a_session_runs_a_turn_and_ends() -> None:
+async def test_a_session_runs_a_turn_and_ends() -> None:
     """R020, R024, R163, R247: a fake transport carries a whole session."""
-
-    async def main() -> None:
-        puppet = Puppet()
-        async with session(puppet) as talk:
-            assert (talk.lifecycle, talk.alive, talk.pid) == ("running", True, 4242)
-            turn = await talk.send_user_message("hello")
-            assert [frame["type"] for frame in puppet.written] == ["control_request", "user"]
-            puppet.say(init(turn.uuid), assistant("hi"), result(turn.uuid))
-            kinds = [type(message).__name__ async for message in turn]
-            assert kinds == ["InitMessage", "AssistantMessage", "ResultMessage"]
-            assert (await turn).ok
-        assert (talk.lifecycle, talk.alive) == ("stopped", False)
-        assert (puppet.signals, puppet.closed) == (["eof"], 1)
-
-    run(main)
+    puppet = Puppet()
+    async with session(puppet) as talk:
+        assert (talk.lifecycle, talk.alive, talk.pid) == ("running", True, 4242)
+        turn = await talk.send_user_message("hello")
+        assert [frame["type"] for frame in puppet.written] == ["control_request", "user"]
+        puppet.say(init(turn.uuid), assistant("hi"), result(turn.uuid))
+        kinds = [type(message).__name__ async for message in turn]
+        assert kinds == ["InitMessage", "AssistantMessage", "ResultMessage"]
+        assert (await turn).ok
+    assert (talk.lifecycle, talk.alive) == ("stopped", False)
+    assert (puppet.signals, puppet.closed) == (["eof"], 1)
 
 
-def test_a_session_makes_its_process_when_it_is_started() -> None:
+async def test_a_session_makes_its_process_when_it_is_started() -> None:
     """R156."""
     made: list[Puppet] = []
 
@@ -135,17 +129,14 @@ def test_a_session_makes_its_process_when_it_is_started() -> None:
         made.append(Puppet()(events))
         return made[0]
 
-    async def main() -> None:
-        talk = Session(bidir=BidirOptions(transport_factory=factory))
-        assert made == []
-        await talk.connect()
-        assert len(made) == 1
-        await talk.stop()
-
-    run(main)
+    talk = Session(bidir=BidirOptions(transport_factory=factory))
+    assert made == []
+    await talk.connect()
+    assert len(made) == 1
+    await talk.stop()
 
 
-def test_only_the_event_loop_of_the_session_writes_to_the_process() -> None:
+async def test_only_the_event_loop_of_the_session_writes_to_the_process() -> None:
     """R155: a callback in a worker thread hands its answer over."""
     writing: list[int] = []
     calling: list[int] = []
@@ -159,15 +150,12 @@ def test_only_the_event_loop_of_the_session_writes_to_the_process() -> None:
         calling.append(threading.get_ident())
         return bridle.Allow()
 
-    async def main() -> None:
-        puppet = Watched()
-        async with session(puppet, on_can_use_tool=permission):
-            ask = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {}}
-            for number in range(8):
-                puppet.say({"type": "control_request", "request_id": f"q{number}", "request": ask})
-            await until(lambda: len(puppet.written) >= 9)
-
-    run(main)
+    puppet = Watched()
+    async with session(puppet, on_can_use_tool=permission):
+        ask = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {}}
+        for number in range(8):
+            puppet.say({"type": "control_request", "request_id": f"q{number}", "request": ask})
+        await until(lambda: len(puppet.written) >= 9)
     assert len(calling) == 8
     assert threading.get_ident() not in calling
     assert set(writing) == {threading.get_ident()}
@@ -183,48 +171,7 @@ def test_a_transport_needs_few_members() -> None:
     assert len(needed) == 10
 
 
-def test_operations_before_the_session_runs_wait_for_it() -> None:
-    """R251, R253, R434, C29."""
-
-    async def main() -> None:
-        puppet = Puppet(greets=False)
-        talk = session(puppet)
-        asking = asyncio.ensure_future(talk.set_model("opus"))
-        connecting = asyncio.ensure_future(talk.connect())
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert [frame["request"]["subtype"] for frame in puppet.written] == ["initialize"]
-        puppet.answer("req_0")
-        await connecting
-        assert puppet.written[-1]["request"] == {"subtype": "set_model", "model": "opus"}
-        puppet.answer("req_1")
-        await asking
-        await talk.stop()
-
-    run(main)
-
-
-def test_cancelling_an_operation_withdraws_it() -> None:
-    """R344: the answer that still comes is dropped."""
-
-    async def main() -> None:
-        puppet = Puppet()
-        async with session(puppet) as talk:
-            asking = asyncio.ensure_future(talk.interrupt())
-            await asyncio.sleep(0)
-            asking.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await asking
-            puppet.answer("req_1")
-            pinging = asyncio.ensure_future(talk.ping())
-            await asyncio.sleep(0)
-            puppet.answer("req_2")
-            assert await pinging >= 0
-
-    run(main)
-
-
-def test_a_transport_may_answer_from_within_a_write() -> None:
+async def test_a_transport_may_answer_from_within_a_write() -> None:
     """What it says is taken up after what was under way: nothing overtakes anything."""
 
     class Prompt(Puppet):
@@ -236,60 +183,48 @@ def test_a_transport_may_answer_from_within_a_write() -> None:
             else:
                 self.answer(frame["request_id"])
 
-    async def main() -> None:
-        async with session(Prompt()) as talk:
-            assert (await (await talk.send_user_message("hello"))).text == "at once"
-            assert await talk.ping() >= 0
-
-    run(main)
+    async with session(Prompt()) as talk:
+        assert (await (await talk.send_user_message("hello"))).text == "at once"
+        assert await talk.ping() >= 0
 
 
-def test_a_transport_that_raises_has_lost_its_input() -> None:
-    async def main() -> None:
-        puppet = Puppet()
-        async with session(puppet) as talk:
+async def test_a_transport_that_raises_has_lost_its_input() -> None:
+    puppet = Puppet()
+    async with session(puppet) as talk:
 
-            def broken(data: bytes) -> None:
-                raise OSError("no more")
+        def broken(data: bytes) -> None:
+            raise OSError("no more")
 
-            puppet.write = broken  # type: ignore[method-assign]  # it breaks under way
-            with pytest.raises(bridle.TransportError, match="no more"):
-                await talk.interrupt()
-        assert puppet.closed == 1
-
-    run(main)
+        puppet.write = broken  # type: ignore[method-assign]  # it breaks under way
+        with pytest.raises(bridle.TransportError, match="no more"):
+            await talk.interrupt()
+    assert puppet.closed == 1
 
 
-def test_a_prompt_that_does_not_leave_in_time_is_given_up() -> None:
+async def test_a_prompt_that_does_not_leave_in_time_is_given_up() -> None:
     class Clogged(Puppet):
         async def drain(self) -> None:
             await asyncio.Event().wait()
 
-    async def main() -> None:
-        async with session(Clogged()) as talk:
-            with pytest.raises(bridle.ControlTimeout) as late:
-                _ = await talk.send_user_message("hello", timeout=0.01)
-            assert (late.value.operation, late.value.timeout) == ("send_user_message", 0.01)
-
-    run(main)
-
-
-def test_a_prompt_that_waits_for_the_start_can_be_withdrawn() -> None:
-    async def main() -> None:
-        puppet = Puppet(greets=False)
-        talk = session(puppet)
-        connecting = asyncio.ensure_future(talk.connect())
-        with pytest.raises(bridle.ControlTimeout):
+    async with session(Clogged()) as talk:
+        with pytest.raises(bridle.ControlTimeout) as late:
             _ = await talk.send_user_message("hello", timeout=0.01)
-        puppet.answer("req_0")
-        await connecting
-        assert [frame["type"] for frame in puppet.written] == ["control_request"]
-        await talk.stop()
-
-    run(main)
+        assert (late.value.operation, late.value.timeout) == ("send_user_message", 0.01)
 
 
-def test_a_listener_whose_error_cannot_be_printed_still_gets_events() -> None:
+async def test_a_prompt_that_waits_for_the_start_can_be_withdrawn() -> None:
+    puppet = Puppet(greets=False)
+    talk = session(puppet)
+    connecting = asyncio.ensure_future(talk.connect())
+    with pytest.raises(bridle.ControlTimeout):
+        _ = await talk.send_user_message("hello", timeout=0.01)
+    puppet.answer("req_0")
+    await connecting
+    assert [frame["type"] for frame in puppet.written] == ["control_request"]
+    await talk.stop()
+
+
+async def test_a_listener_whose_error_cannot_be_printed_still_gets_events() -> None:
     class Unprintable(Exception):
         def __repr__(self) -> str:
             raise RuntimeError("nor this")
@@ -302,131 +237,72 @@ def test_a_listener_whose_error_cannot_be_printed_still_gets_events() -> None:
         told.append(event)
         raise Unprintable
 
-    async def main() -> None:
-        logging.getLogger("bridle.session").disabled = True  # its handlers would print it
-        try:
-            async with session(Puppet(), on_event=listener):
-                pass
-        finally:
-            logging.getLogger("bridle.session").disabled = False
-
-    run(main)
+    logging.getLogger("bridle.session").disabled = True  # its handlers would print it
+    try:
+        async with session(Puppet(), on_event=listener):
+            pass
+    finally:
+        logging.getLogger("bridle.session").disabled = False
     assert [type(event).__name__ for event in told] == ["SessionReady", "SessionEnded"]
 
 
-def test_a_late_subscription_reports_what_is_missing() -> None:
-    async def main() -> None:
-        puppet = Puppet()
-        talk = session(puppet)
-        await talk.connect()
-        puppet.say(*[assistant("x" * 100)] * 300)
-        events = talk.events()
-        talk.messages()
-        await talk.stop()
-        warned = [event async for event in events if isinstance(event, bridle.SdkWarning)]
-        assert [event.kind for event in warned] == ["missed_messages"]
-        assert "44 messages" in warned[0].detail
-
-    run(main)
+async def test_a_late_subscription_reports_what_is_missing() -> None:
+    puppet = Puppet()
+    talk = session(puppet)
+    await talk.connect()
+    puppet.say(*[assistant("x" * 100)] * 300)
+    events = talk.events()
+    talk.messages()
+    await talk.stop()
+    warned = [event async for event in events if isinstance(event, bridle.SdkWarning)]
+    assert [event.kind for event in warned] == ["missed_messages"]
+    assert "44 messages" in warned[0].detail
 
 
-def test_cancelling_the_start_leaves_nothing_behind() -> None:
-    async def main() -> None:
-        puppet = Puppet(greets=False)
-        talk = session(puppet)
-        connecting = asyncio.ensure_future(talk.connect())
-        await asyncio.sleep(0)
-        connecting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await connecting
-        assert (talk.lifecycle, puppet.closed) == ("stopped", 1)
-
-    run(main)
-
-
-def test_a_start_that_fails_carries_what_the_cli_said() -> None:
+async def test_a_start_that_fails_carries_what_the_cli_said() -> None:
     """R249, R412, R413: stderr is attached although the process still lives."""
-
-    async def main() -> None:
-        puppet = Puppet(greets=False)
-        talk = session(puppet, SdkOptions(init_timeout=0.01))
-        with pytest.raises(bridle.InitializationTimeout) as failure:
-            await talk.connect()
-        assert failure.value.stderr_tail == "last words"
-        assert (talk.lifecycle, puppet.closed) == ("failed", 1)
-
-    run(main)
-
-
-def test_the_end_of_the_process_settles_everything() -> None:
-    """R343, R367: turns, operations, subscriptions."""
-
-    async def main() -> None:
-        puppet = Puppet()
-        talk = session(puppet)
+    puppet = Puppet(greets=False)
+    talk = session(puppet, SdkOptions(init_timeout=0.01))
+    with pytest.raises(bridle.InitializationTimeout) as failure:
         await talk.connect()
-        turn = await talk.send_user_message("hello")
-        asking = asyncio.ensure_future(talk.interrupt())
-        reading = asyncio.ensure_future(_collect(talk.messages()))
-        await asyncio.sleep(0)
-        puppet.say(assistant("half an ans"))
-        puppet.end(7)
-        outcome = await turn
-        assert (outcome.reason, outcome.exit_code) == ("cli_exited", 7)
-        with pytest.raises(bridle.SessionStopped):
-            await asking
-        assert [type(message).__name__ for message in await reading] == ["AssistantMessage"]
-        events = [type(event).__name__ async for event in talk.events()]
-        assert events[-1] == "SessionFailed"
-        with pytest.raises(bridle.SessionStopped):
-            _ = await talk.send_user_message("anybody there?")
-
-    run(main)
+    assert failure.value.stderr_tail == "last words"
+    assert (talk.lifecycle, puppet.closed) == ("failed", 1)
 
 
 async def _collect(items: Any) -> list[Any]:
     return [item async for item in items]
 
 
-def test_unread_messages_never_hold_up_control_and_are_bounded() -> None:
+async def test_unread_messages_never_hold_up_control_and_are_bounded() -> None:
     """C58: a warning at the limit, the end at four times it."""
-
-    async def main() -> None:
-        puppet = Puppet()
-        talk = session(puppet, SdkOptions(max_unread_bytes=20_000))
-        await talk.connect()
-        unread = talk.messages()
-        flood = [assistant("x" * 100)] * 100
+    puppet = Puppet()
+    talk = session(puppet, SdkOptions(max_unread_bytes=20_000))
+    await talk.connect()
+    unread = talk.messages()
+    flood = [assistant("x" * 100)] * 100
+    puppet.say(*flood)
+    asking = asyncio.ensure_future(talk.interrupt())
+    await asyncio.sleep(0)
+    puppet.answer("req_1", {"still_queued": []})
+    assert await asking == {"still_queued": []}
+    for _ in range(4):
         puppet.say(*flood)
-        asking = asyncio.ensure_future(talk.interrupt())
-        await asyncio.sleep(0)
-        puppet.answer("req_1", {"still_queued": []})
-        assert await asking == {"still_queued": []}
-        for _ in range(4):
-            puppet.say(*flood)
-        assert talk.lifecycle == "failed"
-        with pytest.raises(bridle.ConsumerTooSlow) as caught:
-            await _collect(unread)
-        assert caught.value.stderr_tail == "last words"
-        kinds = [
-            event.kind async for event in talk.events() if isinstance(event, bridle.SdkWarning)
-        ]
-        assert kinds.count(bridle.events.WarningKind.UNREAD_MESSAGES) == 1
-
-    run(main)
+    assert talk.lifecycle == "failed"
+    with pytest.raises(bridle.ConsumerTooSlow) as caught:
+        await _collect(unread)
+    assert caught.value.stderr_tail == "last words"
+    kinds = [event.kind async for event in talk.events() if isinstance(event, bridle.SdkWarning)]
+    assert kinds.count(bridle.events.WarningKind.UNREAD_MESSAGES) == 1
 
 
-def test_a_session_that_is_dropped_is_stopped() -> None:
-    async def main() -> None:
-        puppet = Puppet()
-        talk = session(puppet)
-        await talk.connect()
-        del talk
-        gc.collect()
-        await until(lambda: puppet.closed)
-        assert puppet.signals == ["term"]
-
-    run(main)
+async def test_a_session_that_is_dropped_is_stopped() -> None:
+    puppet = Puppet()
+    talk = session(puppet)
+    await talk.connect()
+    del talk
+    gc.collect()
+    await until(lambda: puppet.closed)
+    assert puppet.signals == ["term"]
 
 
 def test_the_end_of_the_event_loop_ends_the_session() -> None:
@@ -441,46 +317,22 @@ def test_the_end_of_the_event_loop_ends_the_session() -> None:
     assert (kept.lifecycle, puppet.signals, puppet.closed) == ("stopped", ["term"], 1)
 
 
-@pytest.mark.requirement("S119")
-def test_stop_is_finished_although_its_caller_is_cancelled() -> None:
-    """R358, C01: cancelling the wait does not cancel the end, and stopping again is fine."""
-
-    async def main() -> None:
-        puppet = Puppet()
-        talk = session(puppet)
-        await talk.connect()
-        stopping = asyncio.ensure_future(talk.stop())
-        await asyncio.sleep(0)
-        stopping.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await stopping
-        await talk.stop()
-        await talk.stop()
-        assert (puppet.signals, puppet.closed) == (["term"], 1)
-
-    run(main)
-
-
 @pytest.mark.parametrize("way", ["stop", "aclose"])
-def test_nothing_is_pending_any_more_when_the_end_returns(way: str) -> None:
+async def test_nothing_is_pending_any_more_when_the_end_returns(way: str) -> None:
     """R357, R360, C02."""
-
-    async def main() -> None:
-        puppet = Puppet()
-        talk = session(puppet)
-        await talk.connect()
-        turn = await talk.send_user_message("hello")
-        asking = [asyncio.ensure_future(talk.control(f"op_{number}")) for number in range(3)]
-        await asyncio.sleep(0)
-        await getattr(talk, way)()
-        assert all(one.done() for one in asking)
-        assert [type(one.exception()) for one in asking] == [bridle.SessionStopped] * 3
-        assert turn.done
-
-    run(main)
+    puppet = Puppet()
+    talk = session(puppet)
+    await talk.connect()
+    turn = await talk.send_user_message("hello")
+    asking = [asyncio.ensure_future(talk.control(f"op_{number}")) for number in range(3)]
+    await asyncio.sleep(0)
+    await getattr(talk, way)()
+    assert all(one.done() for one in asking)
+    assert [type(one.exception()) for one in asking] == [bridle.SessionStopped] * 3
+    assert turn.done
 
 
-def test_callbacks_answer_requests_and_their_failures_are_reported(
+async def test_callbacks_answer_requests_and_their_failures_are_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """R082, R304, R451, C54: deny on failure, a traceback in the log, a warning for the
@@ -493,7 +345,7 @@ def test_callbacks_answer_requests_and_their_failures_are_reported(
             return bridle.Allow()
         raise ValueError("boom")
 
-    async def main() -> None:
+    with caplog.at_level(logging.ERROR, logger="bridle"):
         puppet = Puppet()
         sdk = SdkOptions(on_warning=warnings.append)
         async with session(puppet, sdk, on_can_use_tool=permission):
@@ -513,9 +365,6 @@ def test_callbacks_answer_requests_and_their_failures_are_reported(
             answers = [frame["response"]["response"] for frame in puppet.written[1:]]
             assert [answer["behavior"] for answer in answers] == ["allow", "deny"]
             await until(lambda: len(warnings) >= 2)
-
-    with caplog.at_level(logging.ERROR, logger="bridle"):
-        run(main)
     kinds = [
         bridle.events.WarningKind.MISSING_CAPABILITIES,
         bridle.events.WarningKind.PERMISSION_FAILED,
@@ -525,7 +374,7 @@ def test_callbacks_answer_requests_and_their_failures_are_reported(
     assert "boom" in caplog.text
 
 
-def test_a_hook_that_raises_is_logged_with_its_traceback_reported_and_ignored(
+async def test_a_hook_that_raises_is_logged_with_its_traceback_reported_and_ignored(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """R299, R301, C26: it never propagates."""
@@ -534,7 +383,7 @@ def test_a_hook_that_raises_is_logged_with_its_traceback_reported_and_ignored(
     async def broken(context: bridle.PreToolUseContext) -> None:
         raise ValueError("boom")
 
-    async def main() -> None:
+    with caplog.at_level(logging.WARNING, logger="bridle"):
         puppet = Puppet()
         sdk = SdkOptions(on_warning=warnings.append)
         async with session(puppet, sdk, on_pre_tool_use=broken) as talk:
@@ -544,9 +393,6 @@ def test_a_hook_that_raises_is_logged_with_its_traceback_reported_and_ignored(
             await until(lambda: len(warnings) >= 2 and len(puppet.written) >= 2)
             assert puppet.written[1]["response"]["response"] == {"continue": True}
             assert talk.alive
-
-    with caplog.at_level(logging.WARNING, logger="bridle"):
-        run(main)
     kinds = [bridle.events.WarningKind.MISSING_CAPABILITIES, bridle.events.WarningKind.HOOK_FAILED]
     assert [warning.kind for warning in warnings] == kinds
     assert isinstance(warnings[1].error, ValueError)
@@ -555,98 +401,69 @@ def test_a_hook_that_raises_is_logged_with_its_traceback_reported_and_ignored(
 
 
 @pytest.mark.requirement("S118")
-def test_events_reach_their_listener_in_order() -> None:
+async def test_events_reach_their_listener_in_order() -> None:
     """C28."""
     heard: list[str] = []
 
     async def listener(event: bridle.SessionEvent) -> None:
         heard.append(type(event).__name__)
 
-    async def main() -> None:
-        puppet = Puppet()
-        async with session(puppet, on_event=listener):
-            pass
-        await until(lambda: len(heard) >= 2)
-
-    run(main)
+    puppet = Puppet()
+    async with session(puppet, on_event=listener):
+        pass
+    await until(lambda: len(heard) >= 2)
     assert heard == ["SessionReady", "SessionEnded"]
 
 
-def test_what_comes_after_the_end_is_dropped() -> None:
+async def test_what_comes_after_the_end_is_dropped() -> None:
     """R365."""
-
-    async def main() -> None:
-        puppet = Puppet()
-        talk = session(puppet)
-        await talk.connect()
-        unread = talk.messages()
-        await talk.stop()
-        puppet.say(assistant("too late"))
-        puppet.events.exited(0)
-        puppet.events.output_ended()
-        puppet.events.input_failed("broken")
-        assert await _collect(unread) == []
-        assert [type(event).__name__ async for event in talk.events()] == [
-            "SessionReady",
-            "SessionEnded",
-        ]
-
-    run(main)
-
-
-def test_two_connects_are_one_too_many() -> None:
-    async def main() -> None:
-        puppet = Puppet()
-        talk = session(puppet)
-        await talk.connect()
-        with pytest.raises(UsageError, match="already started"):
-            await talk.connect()
-        await talk.aclose()
-
-    run(main)
+    puppet = Puppet()
+    talk = session(puppet)
+    await talk.connect()
+    unread = talk.messages()
+    await talk.stop()
+    puppet.say(assistant("too late"))
+    puppet.events.exited(0)
+    puppet.events.output_ended()
+    puppet.events.input_failed("broken")
+    assert await _collect(unread) == []
+    assert [type(event).__name__ async for event in talk.events()] == [
+        "SessionReady",
+        "SessionEnded",
+    ]
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), bridle.OptionsError("env", "is wrong")])
-def test_a_start_that_fails_in_its_own_way_leaves_nothing_and_does_not_hang(
+async def test_a_start_that_fails_in_its_own_way_leaves_nothing_and_does_not_hang(
     error: Exception,
 ) -> None:
     def factory(_: TransportEvents) -> object:
         raise error
 
-    async def main() -> None:
-        talk = Session(bidir=BidirOptions(transport_factory=factory))
-        asking = asyncio.ensure_future(talk.interrupt())
-        with pytest.raises(type(error)):
-            await talk.connect()
-        with pytest.raises(bridle.SessionNotInitialized):
-            await asking
-        await talk.aclose()
-
-    run(main)
+    talk = Session(bidir=BidirOptions(transport_factory=factory))
+    asking = asyncio.ensure_future(talk.interrupt())
+    with pytest.raises(type(error)):
+        await talk.connect()
+    with pytest.raises(bridle.SessionNotInitialized):
+        await asking
+    await talk.aclose()
 
 
-def test_a_process_that_cannot_be_killed_is_given_up(set_limits: SetLimits) -> None:
+async def test_a_process_that_cannot_be_killed_is_given_up(set_limits: SetLimits) -> None:
     class Immortal(Puppet):
         def terminate(self) -> None:
             self.signals.append("term")
 
     set_limits(unkillable_process=0.01, shutdown_steps=dict.fromkeys(ShutdownStep, 0.01))
     puppet = Immortal()
-
-    async def main() -> None:
-        talk = session(puppet)
-        await talk.connect()
-        await talk.stop()
-        assert (puppet.signals, puppet.closed) == (["term", "kill"], 1)
-
-    run(main)
+    talk = session(puppet)
+    await talk.connect()
+    await talk.stop()
+    assert (puppet.signals, puppet.closed) == (["term", "kill"], 1)
 
 
-def test_a_session_belongs_to_its_loop() -> None:
-    async def main() -> None:
-        puppet = Puppet()
-        async with session(puppet) as talk:
-            with pytest.raises(UsageError, match="event loop"):
-                await asyncio.to_thread(asyncio.run, talk.ping())
-
-    run(main)
+async def test_a_session_belongs_to_its_loop() -> None:
+    puppet = Puppet()
+    async with session(puppet) as talk:
+        with pytest.raises(UsageError, match="event loop"):
+            await asyncio.to_thread(asyncio.run, talk.ping())

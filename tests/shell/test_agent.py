@@ -78,17 +78,14 @@ def pids(cli: FakeCli) -> list[int]:
 # ---------------------------------------------------------------- an agent
 
 
-def test_an_agent_runs_prompts_queries_and_sessions(agent: Agent[Any], cli: FakeCli) -> None:
-    async def main() -> None:
-        assert (await agent.run("one")).text == "You said: one"
-        messages = [message async for message in agent.query("two")]
-        results = [message for message in messages if isinstance(message, ResultMessage)]
-        assert [result.result for result in results] == ["You said: two"]
-        async with agent.session() as session:
-            assert (await (await session.send_user_message("three"))).text == "You said: three"
-        assert "--model=opus" in cli.argv
-
-    run(main)
+async def test_an_agent_runs_prompts_queries_and_sessions(agent: Agent[Any], cli: FakeCli) -> None:
+    assert (await agent.run("one")).text == "You said: one"
+    messages = [message async for message in agent.query("two")]
+    results = [message for message in messages if isinstance(message, ResultMessage)]
+    assert [result.result for result in results] == ["You said: two"]
+    async with agent.session() as session:
+        assert (await (await session.send_user_message("three"))).text == "You said: three"
+    assert "--model=opus" in cli.argv
 
 
 def test_its_twin_does_the_same_and_blocks(agent: Agent[Any]) -> None:
@@ -161,24 +158,21 @@ def test_a_call_without_an_agent_may_choose_its_conversation(cli: FakeCli) -> No
 
 
 @pytest.mark.parametrize("way", ["run", "query", "session"])
-def test_the_calls_of_an_agent_choose_the_conversation(
+async def test_the_calls_of_an_agent_choose_the_conversation(
     way: str, agent: Agent[Any], cli: FakeCli
 ) -> None:
-    async def main() -> None:
-        match way:
-            case "run":
-                await agent.run("x", resume_session_id=UUID, fork_session=True)
-            case "query":
-                assert [one async for one in agent.query("x", resume_session_id=UUID)]
-            case _:
-                async with agent.session(resume_session_id=UUID):
-                    pass
-        assert f"--resume={UUID}" in cli.argv
-        assert ("--fork-session" in cli.argv) == (way == "run")
-        await agent.run("x")
-        assert f"--resume={UUID}" not in cli.argv
-
-    run(main)
+    match way:
+        case "run":
+            await agent.run("x", resume_session_id=UUID, fork_session=True)
+        case "query":
+            assert [one async for one in agent.query("x", resume_session_id=UUID)]
+        case _:
+            async with agent.session(resume_session_id=UUID):
+                pass
+    assert f"--resume={UUID}" in cli.argv
+    assert ("--fork-session" in cli.argv) == (way == "run")
+    await agent.run("x")
+    assert f"--resume={UUID}" not in cli.argv
 
 
 @pytest.mark.parametrize("given", ["keyword", "record", "file"])
@@ -334,84 +328,68 @@ def test_its_text_shows_the_options_without_secrets() -> None:
     assert "hush" not in repr(agent.sync)
 
 
-def test_deps_are_those_of_the_call_or_of_the_agent(cli: FakeCli) -> None:
-    async def main() -> None:
-        agent = Agent(cli_path=cli.path, deps_type=str, deps="default")
-        assert agent.deps == "default"
-        async with agent.session() as session:
-            assert session.deps == "default"
-        async with agent.session(deps="other") as session:
-            assert session.deps == "other"
-        assert agent.replace(model="opus").deps == "default"
-        assert agent.replace(deps="new").sync.deps == "new"
-
-    run(main)
+async def test_deps_are_those_of_the_call_or_of_the_agent(cli: FakeCli) -> None:
+    agent = Agent(cli_path=cli.path, deps_type=str, deps="default")
+    assert agent.deps == "default"
+    async with agent.session() as session:
+        assert session.deps == "default"
+    async with agent.session(deps="other") as session:
+        assert session.deps == "other"
+    assert agent.replace(model="opus").deps == "default"
+    assert agent.replace(deps="new").sync.deps == "new"
 
 
-def test_callbacks_get_the_deps_of_the_call(cli: FakeCli) -> None:
+async def test_callbacks_get_the_deps_of_the_call(cli: FakeCli) -> None:
     seen: list[object] = []
 
     def note(context: ToolContext) -> str:
         seen.append(context.deps)
         return "noted"
 
-    async def main() -> None:
-        agent = Agent(cli_path=cli.path, tools=[note], deps="default")
-        await agent.run("CALL mcp__tools__note {}")
-        await agent.run("CALL mcp__tools__note {}", deps="other")
-        async for _ in agent.run_many(["CALL mcp__tools__note {}"], deps="many"):
-            pass
-        assert [one async for one in agent.query("CALL mcp__tools__note {}", deps="query")]
-
-    run(main)
+    agent = Agent(cli_path=cli.path, tools=[note], deps="default")
+    await agent.run("CALL mcp__tools__note {}")
+    await agent.run("CALL mcp__tools__note {}", deps="other")
+    async for _ in agent.run_many(["CALL mcp__tools__note {}"], deps="many"):
+        pass
+    assert [one async for one in agent.query("CALL mcp__tools__note {}", deps="query")]
     assert seen == ["default", "other", "many", "query"]
 
 
 @pytest.mark.parametrize("way", ["run", "query"])
-def test_a_system_prompt_may_be_a_function_of_deps(way: str, cli: FakeCli) -> None:
+async def test_a_system_prompt_may_be_a_function_of_deps(way: str, cli: FakeCli) -> None:
     def prompt(deps: str) -> str:
         return f"You work for {deps.upper()}."
 
-    async def main() -> None:
-        agent = Agent(cli_path=cli.path, system_prompt=prompt)  # not called here: no deps yet
-        if way == "run":
-            await agent.run("x", deps="ada")
-        else:
-            assert [one async for one in agent.query("x", deps="ada")]
-
-    run(main)
+    agent = Agent(cli_path=cli.path, system_prompt=prompt)  # not called here: no deps yet
+    if way == "run":
+        await agent.run("x", deps="ada")
+    else:
+        assert [one async for one in agent.query("x", deps="ada")]
     request = next(one for one in cli.received if one["type"] == "control_request")
     assert request["request"]["systemPrompt"] in ("You work for ADA.", ["You work for ADA."])
 
 
-def test_an_agent_may_have_an_output_type(cli: FakeCli) -> None:
-    async def main() -> None:
-        agent = Agent(cli_path=cli.path, output_type=dict[str, int], output_retries=0)
-        outcome = await agent.run("x")
+async def test_an_agent_may_have_an_output_type(cli: FakeCli) -> None:
+    agent = Agent(cli_path=cli.path, output_type=dict[str, int], output_retries=0)
+    outcome = await agent.run("x")
+    assert outcome.reason is OutcomeReason.OUTPUT_MISSING
+    async with agent.replace(model="opus").session() as session:
+        outcome = await (await session.send_user_message("x"))
         assert outcome.reason is OutcomeReason.OUTPUT_MISSING
-        async with agent.replace(model="opus").session() as session:
-            outcome = await (await session.send_user_message("x"))
-            assert outcome.reason is OutcomeReason.OUTPUT_MISSING
-
-    run(main)
     with pytest.raises(OptionsError, match="output_type"):
         Agent(output_type=dict[str, int], json_schema={"type": "object"})
 
 
-def test_no_other_server_gets_the_name_of_the_functions(cli: FakeCli) -> None:
+async def test_no_other_server_gets_the_name_of_the_functions(cli: FakeCli) -> None:
     """Their rules would allow its tools."""
-
-    async def main() -> None:
-        agent = Agent(cli_path=cli.path, tools=[price])
-        async with agent.session() as session:
-            await session.mcp.remove("tools")
-            with pytest.raises(OptionsError, match="'tools' is reserved"):
-                await session.mcp.add("tools", {"command": "server"})
-            with pytest.raises(OptionsError, match="'tools' is reserved"):
-                await session.mcp.set_servers({"tools": bridle.ToolServer([price])})
-            assert (await session.mcp.status()).servers == ()
-
-    run(main)
+    agent = Agent(cli_path=cli.path, tools=[price])
+    async with agent.session() as session:
+        await session.mcp.remove("tools")
+        with pytest.raises(OptionsError, match="'tools' is reserved"):
+            await session.mcp.add("tools", {"command": "server"})
+        with pytest.raises(OptionsError, match="'tools' is reserved"):
+            await session.mcp.set_servers({"tools": bridle.ToolServer([price])})
+        assert (await session.mcp.status()).servers == ()
 
 
 def test_none_is_a_value_for_deps_and_output_type(cli: FakeCli) -> None:
@@ -454,16 +432,13 @@ def test_a_copy_may_have_another_output_type(way: str, cli: FakeCli) -> None:
         agent.replace(output_retries=-1)
 
 
-def test_a_query_with_function_tools_is_a_session(cli: FakeCli) -> None:
-    async def main() -> None:
-        agent = Agent(cli_path=cli.path, tools=[price])
-        assert [one async for one in agent.query("x")]
-        assert "--permission-prompt-tool=stdio" in cli.argv
-        assert [one async for one in agent.replace(tools=[]).query("x")]
-        assert "--permission-prompt-tool=stdio" not in cli.argv
-        assert "--tools=" in cli.argv
-
-    run(main)
+async def test_a_query_with_function_tools_is_a_session(cli: FakeCli) -> None:
+    agent = Agent(cli_path=cli.path, tools=[price])
+    assert [one async for one in agent.query("x")]
+    assert "--permission-prompt-tool=stdio" in cli.argv
+    assert [one async for one in agent.replace(tools=[]).query("x")]
+    assert "--permission-prompt-tool=stdio" not in cli.argv
+    assert "--tools=" in cli.argv
 
 
 def test_threads_share_an_agent(agent: Agent[Any]) -> None:
@@ -502,31 +477,26 @@ async def acounted(limit: int, drawn: list[int]) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("kind", ["list", "iterator", "async iterator"])
-def test_prompts_come_from_any_iterable(kind: str, agent: Agent[Any]) -> None:
-    async def main() -> dict[str, str]:
-        makers: dict[str, Callable[[], Any]] = {
-            "list": lambda: list(counted(3, [])),
-            "iterator": lambda: counted(3, []),
-            "async iterator": lambda: acounted(3, []),
-        }
-        pairs = agent.run_many(makers[kind]())
-        return {prompt: outcome.text async for prompt, outcome in pairs}
-
-    assert run(main) == {f"prompt {n}": f"You said: prompt {n}" for n in range(3)}
+async def test_prompts_come_from_any_iterable(kind: str, agent: Agent[Any]) -> None:
+    makers: dict[str, Callable[[], Any]] = {
+        "list": lambda: list(counted(3, [])),
+        "iterator": lambda: counted(3, []),
+        "async iterator": lambda: acounted(3, []),
+    }
+    pairs = agent.run_many(makers[kind]())
+    texts = {prompt: outcome.text async for prompt, outcome in pairs}
+    assert texts == {f"prompt {n}": f"You said: prompt {n}" for n in range(3)}
 
 
 @pytest.mark.parametrize("make", [counted, acounted])
-def test_a_prompt_is_read_when_its_run_can_start(make: Any, agent: Agent[Any]) -> None:
-    async def main() -> None:
-        drawn: list[int] = []
-        taken = 0
-        async for _ in agent.run_many(make(6, drawn), at_once=2):
-            taken += 1
-            await asyncio.sleep(0.05)  # a slow loop does not make the others run ahead
-            assert len(drawn) <= taken + 2
-        assert (taken, len(drawn)) == (6, 6)
-
-    run(main)
+async def test_a_prompt_is_read_when_its_run_can_start(make: Any, agent: Agent[Any]) -> None:
+    drawn: list[int] = []
+    taken = 0
+    async for _ in agent.run_many(make(6, drawn), at_once=2):
+        taken += 1
+        await asyncio.sleep(0.05)  # a slow loop does not make the others run ahead
+        assert len(drawn) <= taken + 2
+    assert (taken, len(drawn)) == (6, 6)
 
 
 def test_the_blocking_twin_reads_one_outcome_ahead(agent: Agent[Any]) -> None:
@@ -548,15 +518,11 @@ def test_outcomes_come_in_the_order_in_which_the_runs_end() -> None:
         assert run(main) == ["quick", "SLOW"]
 
 
-def test_no_more_than_the_given_number_run_at_once(agent: Agent[Any]) -> None:
+async def test_no_more_than_the_given_number_run_at_once(agent: Agent[Any]) -> None:
     seen: list[RunProgress] = []
-
-    async def main() -> None:
-        prompts = [str(number) for number in range(5)]
-        async for _ in agent.run_many(prompts, 2, seen.append):
-            pass
-
-    run(main)
+    prompts = [str(number) for number in range(5)]
+    async for _ in agent.run_many(prompts, 2, seen.append):
+        pass
     assert max(one.running for one in seen) == 2
     assert [one.finished for one in seen] == sorted(one.finished for one in seen)
     assert {one.total for one in seen} == {5}
@@ -565,40 +531,34 @@ def test_no_more_than_the_given_number_run_at_once(agent: Agent[Any]) -> None:
     assert last.cost_usd > 0
 
 
-def test_a_progress_callback_that_raises_is_logged_and_the_runs_go_on(
+async def test_a_progress_callback_that_raises_is_logged_and_the_runs_go_on(
     agent: Agent[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def failing(_: RunProgress) -> None:
         raise ValueError("no bar")
 
-    async def main() -> list[Outcome[Any]]:
-        return [outcome async for _, outcome in agent.run_many(["a"], progress=failing)]
-
-    assert [outcome.ok for outcome in run(main)] == [True]
+    pairs = agent.run_many(["a"], progress=failing)
+    assert [outcome.ok async for _, outcome in pairs] == [True]
     assert "failing" in caplog.text
     assert "no bar" in caplog.text
 
 
-def test_a_run_that_cannot_start_is_an_outcome_and_the_others_go_on(cli: FakeCli) -> None:
+async def test_a_run_that_cannot_start_is_an_outcome_and_the_others_go_on(cli: FakeCli) -> None:
     prompts: list[Any] = ["good", [], "also good"]
-
-    async def main() -> None:
-        agent = Agent(cli_path=cli.path)
-        ended = [(prompt, outcome) async for prompt, outcome in agent.run_many(prompts)]
-        failed = [outcome for prompt, outcome in ended if not prompt]
-        assert [outcome.reason for outcome in failed] == [OutcomeReason.START_FAILED]
-        assert "OptionsError: prompt is an empty list" in failed[0].detail
-        with pytest.raises(StartFailedError):
-            failed[0].raise_for_reason()
-        assert [outcome.ok for _, outcome in ended].count(True) == 2
-        missing = agent.replace(cli_path="/nowhere/claude")
-        with pytest.raises(bridle.CliNotFoundError):
-            await missing.run("x")
-        ended = [pair async for pair in missing.run_many(["x", "y"])]
-        assert {outcome.reason for _, outcome in ended} == {OutcomeReason.START_FAILED}
-        assert "/nowhere/claude" in ended[0][1].detail
-
-    run(main)
+    agent = Agent(cli_path=cli.path)
+    ended = [(prompt, outcome) async for prompt, outcome in agent.run_many(prompts)]
+    failed = [outcome for prompt, outcome in ended if not prompt]
+    assert [outcome.reason for outcome in failed] == [OutcomeReason.START_FAILED]
+    assert "OptionsError: prompt is an empty list" in failed[0].detail
+    with pytest.raises(StartFailedError):
+        failed[0].raise_for_reason()
+    assert [outcome.ok for _, outcome in ended].count(True) == 2
+    missing = agent.replace(cli_path="/nowhere/claude")
+    with pytest.raises(bridle.CliNotFoundError):
+        await missing.run("x")
+    ended = [pair async for pair in missing.run_many(["x", "y"])]
+    assert {outcome.reason for _, outcome in ended} == {OutcomeReason.START_FAILED}
+    assert "/nowhere/claude" in ended[0][1].detail
 
 
 class LateRun(Run):
@@ -623,16 +583,12 @@ class StoppedRun(LateRun):
     ("kind", "reason"),
     [(LateRun, OutcomeReason.CLI_EXITED), (StoppedRun, OutcomeReason.STOPPED)],
 )
-def test_a_cli_that_exits_after_the_start_did_not_fail_to_start(
+async def test_a_cli_that_exits_after_the_start_did_not_fail_to_start(
     kind: type[Run], reason: OutcomeReason, cli: FakeCli
 ) -> None:
     options = settle_keywords(None, None, None, {"cli_path": cli.path})
     many = RunMany(prompts=["x"], make=lambda x: kind(x, options), at_once=1, progress=None)
-
-    async def main() -> list[Outcome[Any]]:
-        return [outcome async for _, outcome in many.outcomes()]
-
-    [outcome] = run(main)
+    [outcome] = [outcome async for _, outcome in many.outcomes()]
     assert outcome.reason is reason
     assert outcome.retryable == (reason is OutcomeReason.CLI_EXITED)
     assert "send_user_message" in outcome.detail
@@ -640,7 +596,7 @@ def test_a_cli_that_exits_after_the_start_did_not_fail_to_start(
 
 
 @pytest.mark.parametrize("ending", ["aclosing", "break", "cancel"])
-def test_leaving_the_loop_ends_the_running_ones(
+async def test_leaving_the_loop_ends_the_running_ones(
     ending: str, agent: Agent[Any], cli: FakeCli
 ) -> None:
     prompts = ["quick", "SLOW", "SLOW"]
@@ -662,19 +618,16 @@ def test_leaving_the_loop_ends_the_running_ones(
             async for _ in outcomes:
                 pass
 
-    async def main() -> None:
-        task = asyncio.ensure_future(loop())
-        if ending == "cancel":
-            await until(lambda: len(pids(cli)) == 3)
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-        else:
+    task = asyncio.ensure_future(loop())
+    if ending == "cancel":
+        await until(lambda: len(pids(cli)) == 3)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
             await task
-        await until(lambda: not any(map(is_alive, pids(cli))))
-        await until(lambda: len(asyncio.all_tasks()) == 1)
-
-    run(main)
+    else:
+        await task
+    await until(lambda: not any(map(is_alive, pids(cli))))
+    await until(lambda: len(asyncio.all_tasks()) == 1)
 
 
 def test_leaving_the_blocking_loop_ends_the_running_ones(agent: Agent[Any], cli: FakeCli) -> None:
@@ -700,28 +653,25 @@ def test_closing_the_blocking_loop_waits_for_the_clis(
     assert list(outcomes) == []
 
 
-def test_what_the_iterable_raises_comes_after_the_running_ones(agent: Agent[Any]) -> None:
+async def test_what_the_iterable_raises_comes_after_the_running_ones(agent: Agent[Any]) -> None:
     def prompts() -> Iterator[str]:
         yield "one"
         yield "two"
         raise KeyError("three")
 
-    async def main() -> list[str]:
-        done: list[str] = []
+    done: list[str] = []
 
-        async def loop() -> None:
-            async for prompt, _ in agent.run_many(prompts()):
-                done.append(prompt)
+    async def loop() -> None:
+        async for prompt, _ in agent.run_many(prompts()):
+            done.append(prompt)
 
-        with pytest.raises(KeyError, match="three"):
-            await loop()
-        return sorted(done)
-
-    assert run(main) == ["one", "two"]
+    with pytest.raises(KeyError, match="three"):
+        await loop()
+    assert sorted(done) == ["one", "two"]
 
 
 @pytest.mark.parametrize("kind", ["iterator", "async iterator"])
-def test_an_iterable_that_raises_cancelled_error_does_not_cancel_the_program(
+async def test_an_iterable_that_raises_cancelled_error_does_not_cancel_the_program(
     kind: str, agent: Agent[Any]
 ) -> None:
     def plain() -> Iterator[str]:
@@ -732,54 +682,47 @@ def test_an_iterable_that_raises_cancelled_error_does_not_cancel_the_program(
         yield "one"
         raise asyncio.CancelledError
 
-    async def main() -> list[str]:
-        done: list[str] = []
-        prompts: Any = plain() if kind == "iterator" else asynchronous()
+    done: list[str] = []
+    prompts: Any = plain() if kind == "iterator" else asynchronous()
 
-        async def loop() -> None:
-            async for prompt, _ in agent.run_many(prompts):
-                done.append(prompt)
+    async def loop() -> None:
+        async for prompt, _ in agent.run_many(prompts):
+            done.append(prompt)
 
-        with pytest.raises(UsageError, match="iterable of prompts raised CancelledError"):
-            await loop()
-        return done
-
-    assert run(main) == ["one"]
+    with pytest.raises(UsageError, match="iterable of prompts raised CancelledError"):
+        await loop()
+    assert done == ["one"]
 
 
-def test_a_run_that_is_cancelled_from_outside_is_an_outcome(agent: Agent[Any]) -> None:
-    async def main() -> list[tuple[str, OutcomeReason]]:
-        async def cancel_a_run(_: RunProgress) -> None:
-            for task in asyncio.all_tasks():
-                if "run_many" in repr(task) and "_Work._run" in repr(task):
-                    task.cancel()
+async def test_a_run_that_is_cancelled_from_outside_is_an_outcome(agent: Agent[Any]) -> None:
+    async def cancel_a_run(_: RunProgress) -> None:
+        for task in asyncio.all_tasks():
+            if "run_many" in repr(task) and "_Work._run" in repr(task):
+                task.cancel()
 
-        ended: list[tuple[str, OutcomeReason]] = []
-        pairs = agent.run_many(["SLOW", "SLOW", "SLOW"], 1, cancel_a_run)
-        async for prompt, outcome in pairs:
-            ended.append((prompt, outcome.reason))
-        return ended
-
-    assert run(main) == [("SLOW", OutcomeReason.STOPPED)] * 3
+    ended: list[tuple[str, OutcomeReason]] = []
+    pairs = agent.run_many(["SLOW", "SLOW", "SLOW"], 1, cancel_a_run)
+    async for prompt, outcome in pairs:
+        ended.append((prompt, outcome.reason))
+    assert ended == [("SLOW", OutcomeReason.STOPPED)] * 3
 
 
-def test_a_reading_of_prompts_that_is_cancelled_from_outside_is_an_error(agent: Agent[Any]) -> None:
-    async def main() -> None:
-        async def endless() -> AsyncIterator[str]:
-            yield "one"
-            for task in asyncio.all_tasks():
-                if "_Work.dispatch" in repr(task):
-                    task.cancel()
-            await asyncio.Event().wait()
+async def test_a_reading_of_prompts_that_is_cancelled_from_outside_is_an_error(
+    agent: Agent[Any],
+) -> None:
+    async def endless() -> AsyncIterator[str]:
+        yield "one"
+        for task in asyncio.all_tasks():
+            if "_Work.dispatch" in repr(task):
+                task.cancel()
+        await asyncio.Event().wait()
 
-        async def loop() -> None:
-            async for _, outcome in agent.run_many(endless()):
-                assert outcome.ok
+    async def loop() -> None:
+        async for _, outcome in agent.run_many(endless()):
+            assert outcome.ok
 
-        with pytest.raises(UsageError, match="reads the prompts was cancelled"):
-            await loop()
-
-    run(main)
+    with pytest.raises(UsageError, match="reads the prompts was cancelled"):
+        await loop()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec import structs
@@ -21,7 +20,6 @@ from bridle import (
     Defer,
     Deny,
     Limits,
-    Outcome,
     OutcomeReason,
     PendingApproval,
     ToolContext,
@@ -192,56 +190,42 @@ async def test_without_a_journal_a_file_tells_that_the_call_may_have_run(
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_a_call_that_has_run_leaves_no_file(flavour: str, state: Path) -> None:
-    async def main() -> None:
-        with FakeCli.auto(flavour=flavour, transcripts=True, lifetime=60) as cli:
-            scene = Scene(cli, None)
-            scene.paid.append("an earlier call")
-            outcome = await scene.agent.resume(await scene.deferred(), Allow())
-            assert outcome.ok
-            assert len(scene.paid) == 2
-
-    run(main)
+async def test_a_call_that_has_run_leaves_no_file(flavour: str, state: Path) -> None:
+    with FakeCli.auto(flavour=flavour, transcripts=True, lifetime=60) as cli:
+        scene = Scene(cli, None)
+        scene.paid.append("an earlier call")
+        outcome = await scene.agent.resume(await scene.deferred(), Allow())
+        assert outcome.ok
+        assert len(scene.paid) == 2
     assert files(state) == []
 
 
-def test_a_call_that_a_hook_refuses_has_not_begun(state: Path) -> None:
-    async def main() -> None:
-        with FakeCli.auto(transcripts=True, lifetime=60) as cli:
-            scene = Scene(cli, None)
-            pending = await scene.deferred()
-            guarded = scene.agent.replace(on_pre_tool_use=lambda _: Block("never"))
-            assert (await guarded.resume(pending, Allow())).ok
-            assert scene.paid == []
-
-    run(main)
+async def test_a_call_that_a_hook_refuses_has_not_begun(state: Path) -> None:
+    with FakeCli.auto(transcripts=True, lifetime=60) as cli:
+        scene = Scene(cli, None)
+        pending = await scene.deferred()
+        guarded = scene.agent.replace(on_pre_tool_use=lambda _: Block("never"))
+        assert (await guarded.resume(pending, Allow())).ok
+        assert scene.paid == []
     assert files(state) == []
 
 
-def test_a_call_does_not_run_if_its_file_cannot_be_created(state: Path) -> None:
+async def test_a_call_does_not_run_if_its_file_cannot_be_created(state: Path) -> None:
     state.write_text("not a directory")
-
-    async def main() -> Outcome[Any]:
-        with FakeCli.auto(transcripts=True, lifetime=60) as cli:
-            scene = Scene(cli, None)
-            outcome = await scene.agent.resume(await scene.deferred(), Allow())
-            assert scene.paid == []
-            return outcome
-
-    assert "was not run" in run(main).text
+    with FakeCli.auto(transcripts=True, lifetime=60) as cli:
+        scene = Scene(cli, None)
+        outcome = await scene.agent.resume(await scene.deferred(), Allow())
+        assert scene.paid == []
+        assert "was not run" in outcome.text
 
 
-def test_only_the_entry_of_the_call_creates_its_file(state: Path) -> None:
+async def test_only_the_entry_of_the_call_creates_its_file(state: Path) -> None:
     begun, other = BegunCall(PENDING), BegunCall(structs.replace(PENDING, session_id="other"))
-
-    async def main() -> None:
-        await begun.write({"type": "prompt"})
-        await begun.write({"type": "tool_call", "tool_use_id": "toolu_2"})
-        begun.put({"type": "tool_result", "tool_use_id": "toolu_1"})
-        begun.refuse()
-        await begun.write({"type": "tool_call", "tool_use_id": "toolu_1"})
-
-    run(main)
+    await begun.write({"type": "prompt"})
+    await begun.write({"type": "tool_call", "tool_use_id": "toolu_2"})
+    begun.put({"type": "tool_result", "tool_use_id": "toolu_1"})
+    begun.refuse()
+    await begun.write({"type": "tool_call", "tool_use_id": "toolu_1"})
     with pytest.raises(CallMayHaveRun):
         BegunCall(PENDING).refuse()
     other.refuse()

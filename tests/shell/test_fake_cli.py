@@ -18,7 +18,6 @@ from typing import Any, TypeAlias
 
 import pytest
 from tests.soak.sessions import options
-from tests.support.processes import run
 
 import bridle
 from bridle.sessions import MemoryStore, SessionKey
@@ -512,30 +511,22 @@ def test_what_is_closed_can_no_longer_be_checked() -> None:
         cli.check()
 
 
-def test_a_session_that_is_stopped_before_its_prompt_is_found_out() -> None:
+async def test_a_session_that_is_stopped_before_its_prompt_is_found_out() -> None:
     cli = script().expect_initialize().expect_user("never sent")
-
-    async def main() -> None:
-        async with bridle.start_session(options(cli)) as session:
-            await session.stop()
-
-    run(main)
+    async with bridle.start_session(options(cli)) as session:
+        await session.stop()
     with pytest.raises(
         AssertionError, match=r"^step 2: expect_user\('never sent'\) was never received$"
     ):
         cli.check()
 
 
-def test_a_session_that_never_began_is_found_out() -> None:
+async def test_a_session_that_never_began_is_found_out() -> None:
     cli = script().expect_initialize(delay=LIFETIME).expect_user("never sent")
-
-    async def main() -> None:
-        sdk = bridle.SdkOptions(init_timeout=0.4)
-        with pytest.raises(bridle.InitializationTimeout):
-            async with bridle.start_session(options(cli), sdk):
-                pass
-
-    run(main)
+    sdk = bridle.SdkOptions(init_timeout=0.4)
+    with pytest.raises(bridle.InitializationTimeout):
+        async with bridle.start_session(options(cli), sdk):
+            pass
     with pytest.raises(AssertionError, match=r"expect_user\('never sent'\) was never received"):
         cli.check()
 
@@ -553,16 +544,12 @@ def test_initialize_is_not_kept_waiting_by_a_script_that_is_over(cli: FakeCli) -
         cli.check()
 
 
-def test_the_error_of_a_session_names_the_script_that_was_collected() -> None:
+async def test_the_error_of_a_session_names_the_script_that_was_collected() -> None:
     cli = script()
     cli.expect_initialize().turn()
-
-    async def main() -> None:
-        with pytest.raises(bridle.CliExitedDuringInit, match=USE_WHAT_IT_RETURNS) as caught:
-            await bridle.run("x", cli=options(cli))
-        assert caught.value.exit_code == 70
-
-    run(main)
+    with pytest.raises(bridle.CliExitedDuringInit, match=USE_WHAT_IT_RETURNS) as caught:
+        await bridle.run("x", cli=options(cli))
+    assert caught.value.exit_code == 70
 
 
 @pytest.mark.parametrize(
@@ -1872,40 +1859,32 @@ def test_answers_are_echoed_where_prompts_are() -> None:
 # ------------------------------------------------------------------------- transcripts
 
 
-def test_the_fake_cli_keeps_reports_and_resumes_transcripts(
+async def test_the_fake_cli_keeps_reports_and_resumes_transcripts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     store = MemoryStore()
-
-    async def main() -> None:
-        with FakeCli.auto(transcripts=True) as cli:
-            agent = bridle.Agent(cli_path=cli.path, store=store)
-            first = await agent.run("BASH ls")
-            session_id = str(first.session_id)
-            stored = await store.load(SessionKey(session_id)) or []
-            assert [entry["type"] for entry in stored] == ["user", "assistant", "user", "assistant"]
-            [file] = (tmp_path / "config").glob("projects/*/*.jsonl")
-            assert [json.loads(line) for line in file.read_text("utf-8").splitlines()] == stored
-            assert (stored[0]["uuid"], file.stem) == (first.uuid, session_id)
-            again = await agent.run("more", resume_session_id=session_id)
-            assert (again.session_id, again.text) == (session_id, "You said: more")
-            stored = await store.load(SessionKey(session_id)) or []
-            assert stored[4]["parentUuid"] == stored[3]["uuid"]
-            assert len({entry["uuid"] for entry in stored}) == len(stored) == 6
-
-    run(main)
+    with FakeCli.auto(transcripts=True) as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=store)
+        first = await agent.run("BASH ls")
+        session_id = str(first.session_id)
+        stored = await store.load(SessionKey(session_id)) or []
+        assert [entry["type"] for entry in stored] == ["user", "assistant", "user", "assistant"]
+        [file] = (tmp_path / "config").glob("projects/*/*.jsonl")
+        assert [json.loads(line) for line in file.read_text("utf-8").splitlines()] == stored
+        assert (stored[0]["uuid"], file.stem) == (first.uuid, session_id)
+        again = await agent.run("more", resume_session_id=session_id)
+        assert (again.session_id, again.text) == (session_id, "You said: more")
+        stored = await store.load(SessionKey(session_id)) or []
+        assert stored[4]["parentUuid"] == stored[3]["uuid"]
+        assert len({entry["uuid"] for entry in stored}) == len(stored) == 6
 
 
-def test_a_fake_cli_without_transcripts_writes_no_file(
+async def test_a_fake_cli_without_transcripts_writes_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
-
-    async def main() -> None:
-        with FakeCli.auto() as cli:
-            await bridle.run("hello", cli_path=cli.path)
-
-    run(main)
+    with FakeCli.auto() as cli:
+        await bridle.run("hello", cli_path=cli.path)
     assert list(tmp_path.glob("projects")) == []

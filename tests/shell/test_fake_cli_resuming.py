@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.shell.test_fake_cli import ASK, Client, prompt, running
-from tests.support.processes import run
 
 from bridle import (
     Agent,
@@ -29,7 +29,6 @@ from bridle.testing import FakeCli
 from bridle.testing.fake_cli import FLAVOURS
 
 Json = dict[str, Any]
-Scene = Callable[[Agent, list[int]], Awaitable[None]]
 
 PAY = "CALL mcp__tools__pay "
 
@@ -50,8 +49,9 @@ def wait(_: PreToolUseContext) -> Defer:
     return Defer()
 
 
-def play(flavour: str, scene: Scene, **options: Any) -> None:
-    """Play a scene with an agent that defers every call, and a list of what its tool paid."""
+@asynccontextmanager
+async def deferring_agent(flavour: str, **options: Any) -> AsyncIterator[tuple[Agent, list[int]]]:
+    """Return an agent that defers every call, and a list of what its tool paid."""
     paid: list[int] = []
 
     @tool
@@ -60,12 +60,9 @@ def play(flavour: str, scene: Scene, **options: Any) -> None:
         paid.append(amount)
         return f"paid {amount}"
 
-    async def main() -> None:
-        with FakeCli.auto(flavour=flavour, transcripts=True, lifetime=60) as cli:
-            given: Json = {"on_pre_tool_use": wait, "tools": [pay], **options}
-            await scene(Agent(cli_path=cli.path, **given), paid)
-
-    run(main)
+    with FakeCli.auto(flavour=flavour, transcripts=True, lifetime=60) as cli:
+        given: Json = {"on_pre_tool_use": wait, "tools": [pay], **options}
+        yield Agent(cli_path=cli.path, **given), paid
 
 
 def pending_of(outcome: Outcome[Any]) -> Any:
@@ -75,8 +72,8 @@ def pending_of(outcome: Outcome[Any]) -> Any:
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_a_deferred_call_waits_and_runs_once_after_the_decision(flavour: str) -> None:
-    async def scene(agent: Agent, paid: list[int]) -> None:
+async def test_a_deferred_call_waits_and_runs_once_after_the_decision(flavour: str) -> None:
+    async with deferring_agent(flavour) as (agent, paid):
         pending = pending_of(await agent.run(f'{PAY}{{"amount": 7}}'))
         assert (pending.tool_input, paid) == ({"amount": 7}, [])
         with pytest.raises(ApprovalPending):
@@ -88,51 +85,45 @@ def test_a_deferred_call_waits_and_runs_once_after_the_decision(flavour: str) ->
         assert (await agent.run("hello", resume_session_id=pending.session_id)).ok
         assert paid == [7]
 
-    play(flavour, scene)
-
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 @pytest.mark.parametrize(
     ("decision", "expected"),
     [(Deny("not today"), ([], "not today")), (Edit({"amount": 8}), ([8], "paid 8"))],
 )
-def test_a_decision_can_deny_or_change_the_call(
+async def test_a_decision_can_deny_or_change_the_call(
     flavour: str, decision: Any, expected: tuple[list[int], str]
 ) -> None:
-    async def scene(agent: Agent, paid: list[int]) -> None:
+    async with deferring_agent(flavour) as (agent, paid):
         pending = pending_of(await agent.run(f'{PAY}{{"amount": 7}}'))
         outcome = await agent.resume(pending, decision)
         assert (paid, outcome.text) == expected
 
-    play(flavour, scene)
-
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_only_one_of_several_calls_waits(flavour: str, config: Path) -> None:
-    async def scene(agent: Agent, paid: list[int]) -> None:
+async def test_only_one_of_several_calls_waits(flavour: str, config: Path) -> None:
+    async with deferring_agent(flavour) as (agent, paid):
         both = f'{PAY}{{"amount": 1}}\n{PAY}{{"amount": 2}}'
         pending = pending_of(await agent.run(both))
         assert pending.tool_input == {"amount": 1}
         assert (await agent.resume(pending, Allow())).ok
         assert paid == [1]
-
-    play(flavour, scene)
     types = [entry["type"] for entry in entries(config)]
     assert types.count("attachment") == 1
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_a_built_in_tool_can_wait_too(flavour: str) -> None:
-    async def scene(agent: Agent, _: list[int]) -> None:
+async def test_a_built_in_tool_can_wait_too(flavour: str) -> None:
+    async with deferring_agent(flavour, allowed_tools=["Bash", "Read"]) as (agent, _):
         pending = pending_of(await agent.run("BASH ls"))
         assert (await agent.resume(pending, Allow())).text == "Bash ran: ls"
 
-    play(flavour, scene, allowed_tools=["Bash", "Read"])
-
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_a_prompt_of_another_program_does_not_end_the_wait(flavour: str, config: Path) -> None:
-    async def scene(agent: Agent, paid: list[int]) -> None:
+async def test_a_prompt_of_another_program_does_not_end_the_wait(
+    flavour: str, config: Path
+) -> None:
+    async with deferring_agent(flavour) as (agent, paid):
         pending = pending_of(await agent.run(f'{PAY}{{"amount": 7}}'))
         [file] = config.glob("projects/*/*.jsonl")
         prompt = next(one for one in entries(config) if one["type"] == "user")
@@ -141,41 +132,35 @@ def test_a_prompt_of_another_program_does_not_end_the_wait(flavour: str, config:
         assert (await agent.resume(pending, Allow())).ok
         assert paid == [7]
 
-    play(flavour, scene)
-
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_a_second_call_of_a_resumed_turn_waits_too(flavour: str) -> None:
+async def test_a_second_call_of_a_resumed_turn_waits_too(flavour: str) -> None:
     @tool
     def count(number: int) -> str:
         """Ask for the next number."""
         return f'CALL mcp__tools__count {{"number": {number + 1}}}'
 
-    async def scene(agent: Agent, _: list[int]) -> None:
+    async with deferring_agent(flavour, tools=[count]) as (agent, _):
         pending = pending_of(await agent.run('CALL mcp__tools__count {"number": 1}'))
         for number in (1, 2, 3):
             assert pending.tool_input == {"number": number}
             pending = pending_of(await agent.resume(pending, Allow()))
 
-    play(flavour, scene, tools=[count])
-
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_a_tool_result_controls_the_model(flavour: str) -> None:
+async def test_a_tool_result_controls_the_model(flavour: str) -> None:
     @tool
     def count(number: int) -> str:
         """Ask for the next number."""
         return f'CALL mcp__tools__count {{"number": {number + 1}}}' if number < 3 else "done"
 
-    async def scene(agent: Agent, _: list[int]) -> None:
+    async with deferring_agent(flavour, tools=[count], on_pre_tool_use=None) as (agent, _):
         outcome = await agent.run('CALL mcp__tools__count {"number": 1}')
         assert (outcome.ok, outcome.text, outcome.tool_calls) == (True, "done", 3)
 
-    play(flavour, scene, tools=[count], on_pre_tool_use=None)
-
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_a_turn_that_was_cut_off_is_closed_as_the_real_cli_does_it(
+async def test_a_turn_that_was_cut_off_is_closed_as_the_real_cli_does_it(
     flavour: str, config: Path
 ) -> None:
     """A newer CLI writes a result for the call. An older one leaves the call out."""
@@ -190,16 +175,13 @@ def test_a_turn_that_was_cut_off_is_closed_as_the_real_cli_does_it(
         return ""
 
     pids: list[int] = []
-
-    async def scene(agent: Agent, _: list[int]) -> None:
+    async with deferring_agent(flavour, tools=[crash], on_pre_tool_use=None) as (agent, _):
         async with agent.session() as session:
             pids.append(session.pid or 0)
             assert (await (await session.send_user_message("hello"))).ok
             outcome = await (await session.send_user_message("CALL mcp__tools__crash"))
             assert outcome.reason is OutcomeReason.CLI_EXITED
         assert (await agent.run("more", resume_session_id=str(session.id))).ok
-
-    play(flavour, scene, tools=[crash], on_pre_tool_use=None)
     sent, call, told, closed, *others = entries(config)[2:]
     assert [one["type"] for one in (sent, call, told, closed)] == ["user", "assistant"] * 2
     assert [one["type"] for one in others] == ["user", "assistant"]
@@ -247,15 +229,12 @@ def test_a_prompt_after_a_deferred_call_lets_it_wait_unless_its_process_lives(
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_a_hook_can_add_what_the_model_does(flavour: str, config: Path) -> None:
+async def test_a_hook_can_add_what_the_model_does(flavour: str, config: Path) -> None:
     """The transcript has the stop reason of the whole message with each of its blocks."""
-
-    async def scene(agent: Agent, paid: list[int]) -> None:
+    async with deferring_agent(flavour, on_pre_tool_use=None) as (agent, paid):
         added = Continue(additional_context=f'{PAY}{{"amount": 7}}\nSAY paid')
         outcome = await agent.replace(on_user_prompt_submit=lambda _: added).run("hello")
         assert (outcome.ok, paid) == (True, [7])
-
-    play(flavour, scene, on_pre_tool_use=None)
     messages = [one["message"] for one in entries(config) if one["type"] == "assistant"]
     stops = [(one["content"][0]["type"], one["stop_reason"]) for one in messages]
     assert stops == [("tool_use", "tool_use"), ("text", "tool_use"), ("text", "end_turn")]

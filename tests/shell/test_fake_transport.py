@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.support.processes import run
 
 import bridle
 from bridle import Allow, BidirOptions, OutcomeReason, SdkOptions, start_session, sync
@@ -64,23 +63,19 @@ async def test_a_question_is_answered_on_the_transport() -> None:
         }
 
 
-def test_the_end_of_the_process_is_said_too() -> None:
+async def test_the_end_of_the_process_is_said_too() -> None:
     """R434: with its exit code, and what it wrote on stderr."""
     lines: list[str] = []
-
-    async def main() -> None:
-        fake = FakeTransport()
-        sdk = SdkOptions(on_stderr=lines.append)
-        async with start_session(sdk=sdk, bidir=asking(fake)) as session:
-            turn = await session.send_user_message("hello")
-            fake.say_stderr("out of memory")
-            fake.exit(137)
-            fake.exit(0)
-            outcome = await turn
-            assert (outcome.reason, outcome.exit_code) == (OutcomeReason.CLI_EXITED, 137)
-            assert outcome.stderr_tail == "out of memory"
-
-    run(main)
+    fake = FakeTransport()
+    sdk = SdkOptions(on_stderr=lines.append)
+    async with start_session(sdk=sdk, bidir=asking(fake)) as session:
+        turn = await session.send_user_message("hello")
+        fake.say_stderr("out of memory")
+        fake.exit(137)
+        fake.exit(0)
+        outcome = await turn
+        assert (outcome.reason, outcome.exit_code) == (OutcomeReason.CLI_EXITED, 137)
+        assert outcome.stderr_tail == "out of memory"
     assert lines == ["out of memory"]
 
 

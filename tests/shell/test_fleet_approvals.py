@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from tests.support.fleets import info_when, reach
 from tests.support.steps import ReplaceSteps
-from tests.support.stores import run
 
 from bridle import Agent, Allow, Deny, OptionsError, PendingApproval, tool
 from bridle.cli import main as command
@@ -93,71 +92,62 @@ def test_an_error_of_a_worker_leaves_the_call_waiting(error: BridleError, waits:
         ({"permission_mode": "dontAsk"}, "permission_mode"),
     ],
 )
-def test_a_decision_that_a_worker_cannot_carry_out_is_left_to_another_one(
+async def test_a_decision_that_a_worker_cannot_carry_out_is_left_to_another_one(
     place: Place, lack: dict[str, Any], why: str
 ) -> None:
-    async def main() -> None:
-        async with working(place.fleet()):
-            one = await place.fleet().submit(PAY)
-            pending = (await reach(one, RunStatus.WAITING)).pending
-        await one.approve(Allow(), pending=pending)
-        async with working(place.fleet(**lack)):
-            info = await reach(one, RunStatus.DELAYED)
-            assert info.delay_reason is not None
-            assert why in info.delay_reason
-            with pytest.raises(UsageError):
-                await one.approve(Deny("no"), pending=pending)
-        assert place.paid == []
-        async with working(place.fleet()):
-            second = (await reach(one, RunStatus.WAITING)).pending
-            assert place.paid == [7]
-            assert second is not None
-            await one.approve(Allow(), pending=second)
-            outcome = await one.outcome(WAIT)
-            assert (outcome.ok, outcome.text) == (True, "paid 8"), outcome
-        assert place.paid == [7, 8]
-
-    run(main, timeout=180)
+    async with working(place.fleet()):
+        one = await place.fleet().submit(PAY)
+        pending = (await reach(one, RunStatus.WAITING)).pending
+    await one.approve(Allow(), pending=pending)
+    async with working(place.fleet(**lack)):
+        info = await reach(one, RunStatus.DELAYED)
+        assert info.delay_reason is not None
+        assert why in info.delay_reason
+        with pytest.raises(UsageError):
+            await one.approve(Deny("no"), pending=pending)
+    assert place.paid == []
+    async with working(place.fleet()):
+        second = (await reach(one, RunStatus.WAITING)).pending
+        assert place.paid == [7]
+        assert second is not None
+        await one.approve(Allow(), pending=second)
+        outcome = await one.outcome(WAIT)
+        assert (outcome.ok, outcome.text) == (True, "paid 8"), outcome
+    assert place.paid == [7, 8]
 
 
 @pytest.mark.parametrize("status", ["ENQUEUED", "DELAYED", "PENDING"])
-def test_a_run_is_listed_as_cancelled_while_a_worker_carries_that_out(
+async def test_a_run_is_listed_as_cancelled_while_a_worker_carries_that_out(
     place: Place, status: str
 ) -> None:
-    async def main() -> None:
-        async with place.fleet() as fleet:
-            async with working(place.fleet()):
-                one = await fleet.submit(PAY)
-                await reach(one, RunStatus.WAITING)
-            await one.cancel()
-            with contextlib.closing(sqlite3.connect(place.database.partition(":///")[2])) as file:
-                rule = "WHERE status = 'ENQUEUED'"
-                changed = file.execute(f"UPDATE workflow_status SET status = ? {rule}", [status])
-                assert changed.rowcount == 1
-                file.commit()
-            assert await one.status() is RunStatus.CANCELLED
-            for chosen, expected in {"cancelled": [one.id], "running": [], "queued": []}.items():
-                assert [found.id async for found in fleet.runs(status=chosen)] == expected
-
-    run(main)
-
-
-def test_a_run_whose_decision_is_put_off_can_be_cancelled(place: Place) -> None:
-    async def main() -> None:
+    async with place.fleet() as fleet:
         async with working(place.fleet()):
-            one = await place.fleet().submit(PAY)
+            one = await fleet.submit(PAY)
             await reach(one, RunStatus.WAITING)
-        await one.approve(Allow())
-        async with working(place.fleet(has_tool=False)):
-            await reach(one, RunStatus.DELAYED)
-            await one.cancel()
-            assert await one.status() is RunStatus.CANCELLED
-        assert place.paid == []
+        await one.cancel()
+        with contextlib.closing(sqlite3.connect(place.database.partition(":///")[2])) as file:
+            rule = "WHERE status = 'ENQUEUED'"
+            changed = file.execute(f"UPDATE workflow_status SET status = ? {rule}", [status])
+            assert changed.rowcount == 1
+            file.commit()
+        assert await one.status() is RunStatus.CANCELLED
+        for chosen, expected in {"cancelled": [one.id], "running": [], "queued": []}.items():
+            assert [found.id async for found in fleet.runs(status=chosen)] == expected
 
-    run(main, timeout=180)
+
+async def test_a_run_whose_decision_is_put_off_can_be_cancelled(place: Place) -> None:
+    async with working(place.fleet()):
+        one = await place.fleet().submit(PAY)
+        await reach(one, RunStatus.WAITING)
+    await one.approve(Allow())
+    async with working(place.fleet(has_tool=False)):
+        await reach(one, RunStatus.DELAYED)
+        await one.cancel()
+        assert await one.status() is RunStatus.CANCELLED
+    assert place.paid == []
 
 
-def test_one_of_two_equal_decisions_at_once_takes_effect(
+async def test_one_of_two_equal_decisions_at_once_takes_effect(
     place: Place, replace_steps: ReplaceSteps
 ) -> None:
     """Both programs see that the call waits before one of them decides."""
@@ -169,36 +159,28 @@ def test_one_of_two_equal_decisions_at_once_takes_effect(
         await add_next(one, *arguments, **more)
 
     replace_steps(decide_about_run=together)
-
-    async def main() -> None:
-        async with working(place.fleet()):
-            one = await place.fleet().submit(PAY)
-            seen = (await reach(one, RunStatus.WAITING)).pending
-        programs = [place.fleet().run(one.id) for _ in range(2)]
-        deciding = (program.approve(Allow(), pending=seen) for program in programs)
-        told = await asyncio.gather(*deciding, return_exceptions=True)
-        assert sorted(type(one).__name__ for one in told) == ["NoneType", "UsageError"]
-
-    run(main, timeout=180)
+    async with working(place.fleet()):
+        one = await place.fleet().submit(PAY)
+        seen = (await reach(one, RunStatus.WAITING)).pending
+    programs = [place.fleet().run(one.id) for _ in range(2)]
+    deciding = (program.approve(Allow(), pending=seen) for program in programs)
+    told = await asyncio.gather(*deciding, return_exceptions=True)
+    assert sorted(type(one).__name__ for one in told) == ["NoneType", "UsageError"]
 
 
-def test_a_late_decision_does_not_decide_about_the_next_call(place: Place) -> None:
+async def test_a_late_decision_does_not_decide_about_the_next_call(place: Place) -> None:
     """Two people see a call. The second one decides while the run waits for another call."""
-
-    async def main() -> None:
-        async with working(place.fleet()):
-            one = await place.fleet().submit(PAY)
-            seen = (await reach(one, RunStatus.WAITING)).pending
-            assert seen is not None
+    async with working(place.fleet()):
+        one = await place.fleet().submit(PAY)
+        seen = (await reach(one, RunStatus.WAITING)).pending
+        assert seen is not None
+        await one.approve(Allow(), pending=seen)
+        info = await info_when(one, lambda info: info.pending not in (None, seen))
+        assert info.pending is not None
+        with pytest.raises(UsageError, match=info.pending.tool_use_id):
             await one.approve(Allow(), pending=seen)
-            info = await info_when(one, lambda info: info.pending not in (None, seen))
-            assert info.pending is not None
-            with pytest.raises(UsageError, match=info.pending.tool_use_id):
-                await one.approve(Allow(), pending=seen)
-            assert await one.status() is RunStatus.WAITING
-        assert place.paid == [7]
-
-    run(main, timeout=180)
+        assert await one.status() is RunStatus.WAITING
+    assert place.paid == [7]
 
 
 async def _approved(
@@ -211,7 +193,7 @@ async def _approved(
     return code, found.out + found.err
 
 
-def test_the_command_shows_the_call_and_asks_on_a_terminal(
+async def test_the_command_shows_the_call_and_asks_on_a_terminal(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers: list[str] = []
@@ -228,32 +210,29 @@ def test_the_command_shows_the_call_and_asks_on_a_terminal(
     async def approve(*words: str) -> tuple[int, str]:
         return await _approved(place, capsys, *words)
 
-    async def main() -> None:
-        async with working(place.fleet()):
-            one = await place.fleet().submit(PAY)
-            pending = (await reach(one, RunStatus.WAITING)).pending
-            assert pending is not None
-        for answered in (["n"], [""], []):
-            answers[:] = answered
-            for words in ((one.id,), (one.id, "--call", pending.tool_use_id)):
-                code, said = await approve(*words)
-                assert 'mcp__tools__pay {"amount": 7}' in said
-                assert "Allow this call?" in said
-                assert (code, "Nothing was decided" in said) == (0, True)
-        answers[:] = ["y"]
-        code, said = await approve(one.id, "--call", "toolu_other")
-        assert code == 1
-        assert pending.tool_use_id in said
-        assert await one.status() is RunStatus.WAITING
-        code, said = await approve(one.id, "--call", pending.tool_use_id)
-        assert (code, "in the queue again" in said) == (0, True)
-        code, said = await approve(one.id, "--call", pending.tool_use_id)
-        assert (code, "does not wait for a decision" in said) == (1, True)
-
-    run(main, timeout=180)
+    async with working(place.fleet()):
+        one = await place.fleet().submit(PAY)
+        pending = (await reach(one, RunStatus.WAITING)).pending
+        assert pending is not None
+    for answered in (["n"], [""], []):
+        answers[:] = answered
+        for words in ((one.id,), (one.id, "--call", pending.tool_use_id)):
+            code, said = await approve(*words)
+            assert 'mcp__tools__pay {"amount": 7}' in said
+            assert "Allow this call?" in said
+            assert (code, "Nothing was decided" in said) == (0, True)
+    answers[:] = ["y"]
+    code, said = await approve(one.id, "--call", "toolu_other")
+    assert code == 1
+    assert pending.tool_use_id in said
+    assert await one.status() is RunStatus.WAITING
+    code, said = await approve(one.id, "--call", pending.tool_use_id)
+    assert (code, "in the queue again" in said) == (0, True)
+    code, said = await approve(one.id, "--call", pending.tool_use_id)
+    assert (code, "does not wait for a decision" in said) == (1, True)
 
 
-def test_the_command_shows_the_input_that_will_run(
+async def test_the_command_shows_the_input_that_will_run(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown: list[str] = []
@@ -264,22 +243,18 @@ def test_the_command_shows_the_input_that_will_run(
 
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("builtins.input", answer)
-
-    async def main() -> None:
-        async with working(place.fleet()):
-            one = await place.fleet().submit(PAY)
-            await reach(one, RunStatus.WAITING)
-            code, said = await _approved(place, capsys, one.id, "--input", '{"amount": 3}')
-            assert (code, "in the queue again" in said) == (0, True)
-            assert shown == [
-                'mcp__tools__pay {"amount": 7}',
-                'It will run with this input instead: {"amount": 3}',
-                "Allow this call? [y/N] ",
-            ]
-            assert (await one.outcome(WAIT)).text == "paid 3"
-        assert place.paid == [3]
-
-    run(main, timeout=180)
+    async with working(place.fleet()):
+        one = await place.fleet().submit(PAY)
+        await reach(one, RunStatus.WAITING)
+        code, said = await _approved(place, capsys, one.id, "--input", '{"amount": 3}')
+        assert (code, "in the queue again" in said) == (0, True)
+        assert shown == [
+            'mcp__tools__pay {"amount": 7}',
+            'It will run with this input instead: {"amount": 3}',
+            "Allow this call? [y/N] ",
+        ]
+        assert (await one.outcome(WAIT)).text == "paid 3"
+    assert place.paid == [3]
 
 
 @pytest.mark.parametrize(
@@ -290,18 +265,15 @@ def test_the_command_shows_the_input_that_will_run(
         (("--input", "null"), "must be a JSON object"),
     ],
 )
-def test_the_command_refuses_an_input_that_cannot_be_used(
+async def test_the_command_refuses_an_input_that_cannot_be_used(
     place: Place, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
 ) -> None:
-    async def main() -> None:
-        async with working(place.fleet()):
-            one = await place.fleet().submit(PAY)
-            pending = (await reach(one, RunStatus.WAITING)).pending
-            assert pending is not None
-            given = (one.id, "--call", pending.tool_use_id, *words)
-            code, printed = await _approved(place, capsys, *given)
-            assert (code, said in printed) == (2, True), printed
-            assert "--input" in printed
-            assert await one.status() is RunStatus.WAITING
-
-    run(main, timeout=180)
+    async with working(place.fleet()):
+        one = await place.fleet().submit(PAY)
+        pending = (await reach(one, RunStatus.WAITING)).pending
+        assert pending is not None
+        given = (one.id, "--call", pending.tool_use_id, *words)
+        code, printed = await _approved(place, capsys, *given)
+        assert (code, said in printed) == (2, True), printed
+        assert "--input" in printed
+        assert await one.status() is RunStatus.WAITING

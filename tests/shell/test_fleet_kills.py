@@ -10,8 +10,7 @@ from uuid import uuid4
 
 import pytest
 from tests.support.fleets import FleetPlan, Workers, another_line, check_all, submit_all, working
-from tests.support.processes import until
-from tests.support.stores import run
+from tests.support.processes import run, until
 
 from bridle.fleet._decisions import RELEASE
 from bridle.testing import FakeCli

@@ -13,7 +13,7 @@ import pytest
 from tests.shell.test_fleet_kills import database_of
 from tests.support.fleets import FleetPlan, Workers, working
 from tests.support.limits import SetLimits
-from tests.support.stores import run
+from tests.support.processes import run
 
 from bridle import Agent
 from bridle.fleet import Fleet, Run
@@ -157,75 +157,67 @@ def test_a_higher_priority_goes_before_the_order(
 
 @pytest.mark.longer(after=1)
 @KINDS
-def test_a_cancelled_run_counts_until_its_worker_has_ended_it(
+async def test_a_cancelled_run_counts_until_its_worker_has_ended_it(
     kind: str, request: pytest.FixtureRequest, places: Path, set_limits: SetLimits
 ) -> None:
     database = database_of(kind, request, places)
-
-    async def main() -> None:
-        async with Fleet(Agent(), database) as fleet:
-            queue = fleet._queue
-            queue.open()
-            runs = [await fleet.submit("SAY Fine.", tenant="a") for _ in range(4)]
-            ids = [one.id for one in runs]
-            limited = [
-                claimant(queue, "w2", at_once=4, fleet_at_once=1),
-                claimant(queue, "w2", at_once=4, tenant_at_once=1),
-            ]
-            assert queue.claim(claimant(queue, "w1", at_once=1), ())[0] == ids[:1]
-            await runs[0].cancel()
-            await runs[3].cancel()  # no worker has it
-            for who in limited:
-                assert queue.claim(who, ())[0] == []
-            segment = queue.rows(ids[:1])[ids[0]].segment
-            assert segment is not None
-            queue.note(segment, "w1", {"running_usd": 0.5})  # its worker still writes down costs
-            queue.let_go(ids[0], "another worker")
-            for who in limited:
-                assert queue.claim(who, ())[0] == []
-            queue.let_go(ids[0], "w1")
-            assert queue.claim(limited[0], ())[0] == ids[1:2]
-            await runs[1].cancel()  # the worker dies and says nothing
-            assert queue.claim(limited[1], ())[0] == []
-            set_limits(ending=-5000)  # milliseconds
-            assert queue.claim(limited[1], ())[0] == ids[2:3]
-            assert [(await one.info()).cost_usd for one in runs[:2]] == [0.5, None]
-
-    run(main)
+    async with Fleet(Agent(), database) as fleet:
+        queue = fleet._queue
+        queue.open()
+        runs = [await fleet.submit("SAY Fine.", tenant="a") for _ in range(4)]
+        ids = [one.id for one in runs]
+        limited = [
+            claimant(queue, "w2", at_once=4, fleet_at_once=1),
+            claimant(queue, "w2", at_once=4, tenant_at_once=1),
+        ]
+        assert queue.claim(claimant(queue, "w1", at_once=1), ())[0] == ids[:1]
+        await runs[0].cancel()
+        await runs[3].cancel()  # no worker has it
+        for who in limited:
+            assert queue.claim(who, ())[0] == []
+        segment = queue.rows(ids[:1])[ids[0]].segment
+        assert segment is not None
+        queue.note(segment, "w1", {"running_usd": 0.5})  # its worker still writes down costs
+        queue.let_go(ids[0], "another worker")
+        for who in limited:
+            assert queue.claim(who, ())[0] == []
+        queue.let_go(ids[0], "w1")
+        assert queue.claim(limited[0], ())[0] == ids[1:2]
+        await runs[1].cancel()  # the worker dies and says nothing
+        assert queue.claim(limited[1], ())[0] == []
+        set_limits(ending=-5000)  # milliseconds
+        assert queue.claim(limited[1], ())[0] == ids[2:3]
+        assert [(await one.info()).cost_usd for one in runs[:2]] == [0.5, None]
 
 
 @KINDS
 @pytest.mark.parametrize("moment", [1, 2])
-def test_a_run_that_is_claimed_while_it_is_cancelled_counts_as_well(
+async def test_a_run_that_is_claimed_while_it_is_cancelled_counts_as_well(
     kind: str, request: pytest.FixtureRequest, places: Path, moment: int
 ) -> None:
     """The worker claims it when the n-th transaction of the cancellation begins."""
     from sqlalchemy import event
 
     database = database_of(kind, request, places)
+    async with Fleet(Agent(), database) as fleet, Fleet(Agent(), database) as other:
+        ids = [(await fleet.submit("SAY Fine.", tenant="a")).id for _ in range(2)]
+        queue, worker = fleet._queue, other._queue
+        worker.open()
+        begun: list[Any] = []
+        claimed: list[str] = []
 
-    async def main() -> None:
-        async with Fleet(Agent(), database) as fleet, Fleet(Agent(), database) as other:
-            ids = [(await fleet.submit("SAY Fine.", tenant="a")).id for _ in range(2)]
-            queue, worker = fleet._queue, other._queue
-            worker.open()
-            begun: list[Any] = []
-            claimed: list[str] = []
+        def begin(connection: Any) -> None:
+            begun.append(connection)
+            if len(begun) == moment:
+                claimed.extend(worker.claim(claimant(worker, "w1", at_once=1), ())[0])
 
-            def begin(connection: Any) -> None:
-                begun.append(connection)
-                if len(begun) == moment:
-                    claimed.extend(worker.claim(claimant(worker, "w1", at_once=1), ())[0])
-
-            engine = queue._client._sys_db.engine
-            event.listen(engine, "begin", begin)
-            queue.cancel(ids[0])
-            event.remove(engine, "begin", begin)
-            assert queue.states(ids[:1])[ids[0]][0] == "CANCELLED"
-            next_one = worker.claim(claimant(worker, "w2", at_once=1, tenant_at_once=1), ())[0]
-            assert next_one == ([] if claimed else ids[1:])
-
-    run(main)
+        engine = queue._client._sys_db.engine
+        event.listen(engine, "begin", begin)
+        queue.cancel(ids[0])
+        event.remove(engine, "begin", begin)
+        assert queue.states(ids[:1])[ids[0]][0] == "CANCELLED"
+        next_one = worker.claim(claimant(worker, "w2", at_once=1, tenant_at_once=1), ())[0]
+        assert next_one == ([] if claimed else ids[1:])
 
 
 def claimant(queue: Queue, executor: str, **limits: Any) -> Claimant:
@@ -284,7 +276,7 @@ def test_claims_at_the_same_time_do_not_pass_a_limit(
 
 
 @pytest.mark.parametrize("is_analyzed", [False, True])
-def test_a_claim_reads_only_the_runs_that_it_takes(
+async def test_a_claim_reads_only_the_runs_that_it_takes(
     request: pytest.FixtureRequest, places: Path, *, is_analyzed: bool
 ) -> None:
     """PostgreSQL has no statistics of a queue that has just been filled."""
@@ -292,38 +284,34 @@ def test_a_claim_reads_only_the_runs_that_it_takes(
 
     database = database_of("postgres", request, places)
     claims: list[tuple[str, Any]] = []
+    async with Fleet(Agent(), database) as fleet:
+        runs = [await fleet.submit("SAY Fine.") for _ in range(4)]
+        late = await fleet.submit("SAY Fine.", delay=3600)
+        gone = await fleet.submit("SAY Fine.")
+        await gone.cancel()
+        queue: Any = fleet._queue
+        engine = queue._client._sys_db.engine
+        with engine.begin() as connection:
+            for one in (runs[3].id, late.id, gone.id):
+                connection.exec_driver_sql(_COPY, {"id": one, "count": 10_000})
+        if is_analyzed:
+            with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                connection.exec_driver_sql("ANALYZE bridle_fleet.workflow_status")
+        who = claimant(queue, "e", at_once=3, tenant_at_once=5)
 
-    async def main() -> None:
-        async with Fleet(Agent(), database) as fleet:
-            runs = [await fleet.submit("SAY Fine.") for _ in range(4)]
-            late = await fleet.submit("SAY Fine.", delay=3600)
-            gone = await fleet.submit("SAY Fine.")
-            await gone.cancel()
-            queue: Any = fleet._queue
-            engine = queue._client._sys_db.engine
-            with engine.begin() as connection:
-                for one in (runs[3].id, late.id, gone.id):
-                    connection.exec_driver_sql(_COPY, {"id": one, "count": 10_000})
-            if is_analyzed:
-                with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                    connection.exec_driver_sql("ANALYZE bridle_fleet.workflow_status")
-            who = claimant(queue, "e", at_once=3, tenant_at_once=5)
+        def keep(_: Any, __: Any, statement: str, given: Any, *___: Any) -> None:
+            if statement.startswith("SELECT") and "workflow_status" in statement:
+                claims.append((statement, given))
 
-            def keep(_: Any, __: Any, statement: str, given: Any, *___: Any) -> None:
-                if statement.startswith("SELECT") and "workflow_status" in statement:
-                    claims.append((statement, given))
-
-            event.listen(engine, "before_cursor_execute", keep)
-            assert queue.claim(who, ())[0] == [one.id for one in runs[:3]]
-            event.remove(engine, "before_cursor_execute", keep)
-            assert len(claims) == 5, "delayed, queued, running and ending runs, and the choice"
-            with engine.begin() as connection:
-                for statement, given in claims:
-                    explain = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}"
-                    ((plans,),) = connection.exec_driver_sql(explain, given)
-                    assert most_rows(plans[0]["Plan"]) <= 3 + 1, statement
-
-    run(main)
+        event.listen(engine, "before_cursor_execute", keep)
+        assert queue.claim(who, ())[0] == [one.id for one in runs[:3]]
+        event.remove(engine, "before_cursor_execute", keep)
+        assert len(claims) == 5, "delayed, queued, running and ending runs, and the choice"
+        with engine.begin() as connection:
+            for statement, given in claims:
+                explain = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}"
+                ((plans,),) = connection.exec_driver_sql(explain, given)
+                assert most_rows(plans[0]["Plan"]) <= 3 + 1, statement
 
 
 _COPY = """

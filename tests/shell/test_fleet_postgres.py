@@ -13,10 +13,9 @@ import psycopg
 import pytest
 from tests.shell.test_fleet_kills import database_of, settled
 from tests.support.fleets import FleetPlan, check_all, submit_all, working
-from tests.support.processes import until
+from tests.support.processes import run, until
 from tests.support.proxies import Proxy
 from tests.support.servers import PostgresServer
-from tests.support.stores import run
 
 from bridle import Agent
 from bridle.fleet import Fleet
@@ -153,21 +152,17 @@ def end_session(database: str, pid: int) -> None:
     assert ended == (1,)
 
 
-def test_several_programs_create_the_tables_at_the_same_time(
+async def test_several_programs_create_the_tables_at_the_same_time(
     request: pytest.FixtureRequest, places: Path
 ) -> None:
     """DBOS creates indexes concurrently, which waits for statements of other sessions."""
     database = database_of("postgres", request, places)
-
-    async def main() -> None:
-        fleets = [Fleet(Agent(), database) for _ in range(4)]
-        async with asyncio.timeout(60):
-            await asyncio.gather(*(one.submit("x") for one in fleets))
-        assert len([one async for one in fleets[0].runs()]) == 4
-        for one in fleets:
-            await one.aclose()
-
-    run(main, timeout=90)
+    fleets = [Fleet(Agent(), database) for _ in range(4)]
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(one.submit("x") for one in fleets))
+    assert len([one async for one in fleets[0].runs()]) == 4
+    for one in fleets:
+        await one.aclose()
 
 
 @pytest.mark.longer
@@ -201,39 +196,33 @@ def test_a_server_with_stricter_transactions_fails_no_run(
     run(main, timeout=600)
 
 
-def test_calls_end_if_the_network_loses_packets(
+async def test_calls_end_if_the_network_loses_packets(
     request: pytest.FixtureRequest, places: Path
 ) -> None:
     database = database_of("postgres", request, places)
-
-    async def main() -> None:
-        fleet = Fleet(Agent(), database + "?keepalives_count=7")
-        await fleet.submit("x")
-        pool = fleet._queue._client._sys_db.engine.raw_connection()
-        given = pool.driver_connection.info.get_parameters()
-        pool.close()
-        assert given["tcp_user_timeout"] == "10000"
-        assert given["connect_timeout"] == "5"
-        assert given["keepalives_count"] == "7", "the url of the user wins"
-        await fleet.aclose()
-
-    run(main)
+    fleet = Fleet(Agent(), database + "?keepalives_count=7")
+    await fleet.submit("x")
+    pool = fleet._queue._client._sys_db.engine.raw_connection()
+    given = pool.driver_connection.info.get_parameters()
+    pool.close()
+    assert given["tcp_user_timeout"] == "10000"
+    assert given["connect_timeout"] == "5"
+    assert given["keepalives_count"] == "7", "the url of the user wins"
+    await fleet.aclose()
 
 
-def test_a_list_is_filtered_by_the_server(request: pytest.FixtureRequest, places: Path) -> None:
+async def test_a_list_is_filtered_by_the_server(
+    request: pytest.FixtureRequest, places: Path
+) -> None:
     database = database_of("postgres", request, places)
-
-    async def main() -> None:
-        async with Fleet(Agent(), database) as fleet:
-            runs = [await fleet.submit("x", tenant=f"t{one % 2}") for one in range(8)]
-            await runs[3].cancel()
-            odd = [one.id async for one in fleet.runs(tenant="t1", limit=3)]
-            assert odd == [runs[7].id, runs[5].id, runs[3].id]
-            found = [one.id async for one in fleet.runs(tenant="t1", status="cancelled")]
-            assert found == [runs[3].id]
-            assert len([one async for one in fleet.runs()]) == 8
-
-    run(main)
+    async with Fleet(Agent(), database) as fleet:
+        runs = [await fleet.submit("x", tenant=f"t{one % 2}") for one in range(8)]
+        await runs[3].cancel()
+        odd = [one.id async for one in fleet.runs(tenant="t1", limit=3)]
+        assert odd == [runs[7].id, runs[5].id, runs[3].id]
+        found = [one.id async for one in fleet.runs(tenant="t1", status="cancelled")]
+        assert found == [runs[3].id]
+        assert len([one async for one in fleet.runs()]) == 8
 
 
 async def cli_pid(cli: FakeCli) -> int:

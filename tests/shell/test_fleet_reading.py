@@ -13,10 +13,9 @@ from uuid import UUID
 import pytest
 from tests.shell.test_fleet_kills import database_of
 from tests.support.limits import SetLimits
-from tests.support.processes import until
+from tests.support.processes import run, until
 from tests.support.steps import ReplaceSteps
 from tests.support.stored import assistant, user
-from tests.support.stores import run
 
 import bridle
 from bridle.errors import UsageError
@@ -58,89 +57,77 @@ def refuse(*_: object) -> Any:
 
 
 @DATABASES
-def test_a_run_that_does_nothing_is_followed_without_reading_it_again(
+async def test_a_run_that_does_nothing_is_followed_without_reading_it_again(
     database: str, set_limits: SetLimits
 ) -> None:
     set_limits(follow_run_pause=0.01)
     set_limits(part_of_conversation=2000)
     told = [user("0", None), *(assistant(f"{at}", f"{at - 1}") for at in range(1, 30))]
+    fleet = Fleet(bridle.Agent(), database)
+    one = await fleet.submit("x" * MIB)
+    store: Any = fleet.store
+    key = SessionKey((await one.info()).session_id)
+    await store.append(key, told)
+    counted = Counted()
+    counted.watch(fleet._queue, "rows")
+    counted.watch(fleet._queue, "states")
+    counted.watch(store, "load_after")
+    store.load = refuse
+    found: list[Any] = []
 
-    async def main() -> None:
-        fleet = Fleet(bridle.Agent(), database)
-        one = await fleet.submit("x" * MIB)
-        store: Any = fleet.store
-        key = SessionKey((await one.info()).session_id)
-        await store.append(key, told)
-        counted = Counted()
-        counted.watch(fleet._queue, "rows")
-        counted.watch(fleet._queue, "states")
-        counted.watch(store, "load_after")
-        store.load = refuse
-        found: list[Any] = []
+    async def follow() -> None:
+        async for event in one.events():
+            if isinstance(event, RunMessage):
+                found.append(event.message.raw["uuid"])
 
-        async def follow() -> None:
-            async for event in one.events():
-                if isinstance(event, RunMessage):
-                    found.append(event.message.raw["uuid"])
-
-        following = asyncio.create_task(follow())
-        await until(lambda: len(found) >= len(told))
-        read, looks = dict(counted.calls), counted.calls["states"]
-        await until(lambda: counted.calls["states"] >= looks + 20)
-        assert counted.calls["rows"] == read["rows"]
-        # One look at the end of the transcript each time.
-        assert counted.calls["load_after"] - read["load_after"] <= counted.calls["states"] - looks
-        await store.append(key, [assistant("30", "29")])
-        await until(lambda: len(found) >= len(told) + 1)
-        await one.cancel()
-        await following
-        assert found == [f"{at}" for at in range(31)]
-        await fleet.aclose()
-
-    run(main)
+    following = asyncio.create_task(follow())
+    await until(lambda: len(found) >= len(told))
+    read, looks = dict(counted.calls), counted.calls["states"]
+    await until(lambda: counted.calls["states"] >= looks + 20)
+    assert counted.calls["rows"] == read["rows"]
+    # One look at the end of the transcript each time.
+    assert counted.calls["load_after"] - read["load_after"] <= counted.calls["states"] - looks
+    await store.append(key, [assistant("30", "29")])
+    await until(lambda: len(found) >= len(told) + 1)
+    await one.cancel()
+    await following
+    assert found == [f"{at}" for at in range(31)]
+    await fleet.aclose()
 
 
 @DATABASES
-def test_a_program_that_waits_for_an_outcome_reads_the_run_when_its_state_changes(
+async def test_a_program_that_waits_for_an_outcome_reads_the_run_when_its_state_changes(
     database: str, set_limits: SetLimits
 ) -> None:
     set_limits(follow_run_pause=0.01)
-
-    async def main() -> None:
-        fleet = Fleet(bridle.Agent(), database)
-        one = await fleet.submit("Look")
-        counted = Counted()
-        counted.watch(fleet._queue, "rows")
-        counted.watch(fleet._queue, "states")
-        waiting = asyncio.create_task(one.outcome())
-        await until(lambda: counted.calls["states"] >= 20)
-        assert counted.calls["rows"] == 1
-        await one.cancel()
-        assert (await waiting).detail == "the run was cancelled"
-        await fleet.aclose()
-
-    run(main)
+    fleet = Fleet(bridle.Agent(), database)
+    one = await fleet.submit("Look")
+    counted = Counted()
+    counted.watch(fleet._queue, "rows")
+    counted.watch(fleet._queue, "states")
+    waiting = asyncio.create_task(one.outcome())
+    await until(lambda: counted.calls["states"] >= 20)
+    assert counted.calls["rows"] == 1
+    await one.cancel()
+    assert (await waiting).detail == "the run was cancelled"
+    await fleet.aclose()
 
 
-def test_a_run_that_is_deleted_meanwhile_is_not_waited_for(
+async def test_a_run_that_is_deleted_meanwhile_is_not_waited_for(
     tmp_path: Path, set_limits: SetLimits
 ) -> None:
     set_limits(follow_run_pause=0.01)
-
-    async def main() -> None:
-        fleet = Fleet(bridle.Agent(), f"sqlite:///{tmp_path}/runs.db")
-        one = await fleet.submit("Look")
-        counted = Counted()
-        counted.watch(fleet._queue, "states")
-        waiting = asyncio.create_task(one.outcome())
-        await until(lambda: counted.calls["states"] >= 3)
-        with fleet._queue._client._sys_db.engine.begin() as connection:
-            connection.exec_driver_sql("DELETE FROM workflow_status")
-        with pytest.raises(UsageError, match=one.id):
-            await waiting
-        await fleet.aclose()
-
-    run(main)
+    fleet = Fleet(bridle.Agent(), f"sqlite:///{tmp_path}/runs.db")
+    one = await fleet.submit("Look")
+    counted = Counted()
+    counted.watch(fleet._queue, "states")
+    waiting = asyncio.create_task(one.outcome())
+    await until(lambda: counted.calls["states"] >= 3)
+    with fleet._queue._client._sys_db.engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM workflow_status")
+    with pytest.raises(UsageError, match=one.id):
+        await waiting
+    await fleet.aclose()
 
 
 def memory_of(work: Callable[[], Any]) -> int:
@@ -213,109 +200,92 @@ def vars_of(info: Any) -> dict[str, Any]:
 
 
 @DATABASES
-def test_runs_that_have_no_head_are_listed_with_their_whole_prompts(
+async def test_runs_that_have_no_head_are_listed_with_their_whole_prompts(
     database: str, replace_steps: ReplaceSteps
 ) -> None:
     """Those of older versions, and those with long metadata."""
     long = "x" * 20_000
-
-    async def main() -> None:
-        async with Fleet(bridle.Agent(), database) as fleet:
-            await fleet.submit(long, metadata={"long": long})
-            replace_steps(shorten_prompt=lambda _: None)
-            await fleet.submit(long)
-            infos = [one.listed async for one in fleet.runs()]
-            assert [info and (info.prompt, info.is_cut) for info in infos] == [(long, False)] * 2
-
-    run(main)
+    async with Fleet(bridle.Agent(), database) as fleet:
+        await fleet.submit(long, metadata={"long": long})
+        replace_steps(shorten_prompt=lambda _: None)
+        await fleet.submit(long)
+        infos = [one.listed async for one in fleet.runs()]
+        assert [info and (info.prompt, info.is_cut) for info in infos] == [(long, False)] * 2
 
 
 @DATABASES
-def test_a_long_run_that_was_cancelled_is_listed(database: str) -> None:
-    async def main() -> None:
-        async with Fleet(bridle.Agent(), database) as fleet:
-            one = await fleet.submit("x" * MIB)
-            await one.cancel()
-            assert await one.status() is RunStatus.CANCELLED
-            [found] = [each async for each in fleet.runs(status="cancelled")]
-            assert found.listed is not None
-            assert found.listed.is_cut
-            assert (await found.outcome()).session_id == found.listed.session_id
-
-    run(main)
+async def test_a_long_run_that_was_cancelled_is_listed(database: str) -> None:
+    async with Fleet(bridle.Agent(), database) as fleet:
+        one = await fleet.submit("x" * MIB)
+        await one.cancel()
+        assert await one.status() is RunStatus.CANCELLED
+        [found] = [each async for each in fleet.runs(status="cancelled")]
+        assert found.listed is not None
+        assert found.listed.is_cut
+        assert (await found.outcome()).session_id == found.listed.session_id
 
 
-def test_the_sessions_of_a_fleet_are_listed_by_their_ends(
+async def test_the_sessions_of_a_fleet_are_listed_by_their_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        fleet = Fleet(bridle.Agent(), f"sqlite:///{tmp_path}/runs.db")
-        await fleet.submit("Look")
-        store: Any = fleet.store
-        for number in range(3):
-            session_id = str(UUID(int=number, version=4))
-            await store.append(SessionKey(session_id, project="-p"), [user("a", None, "First")])
-        # On the class: an object with a method of its own is not asked for parts of transcripts.
-        monkeypatch.setattr(type(store), "load", refuse)
-        found = await list_sessions(store=store)
-        assert [info.summary for info in found] == ["First"] * 3
-        await fleet.aclose()
-
-    run(main)
+    fleet = Fleet(bridle.Agent(), f"sqlite:///{tmp_path}/runs.db")
+    await fleet.submit("Look")
+    store: Any = fleet.store
+    for number in range(3):
+        session_id = str(UUID(int=number, version=4))
+        await store.append(SessionKey(session_id, project="-p"), [user("a", None, "First")])
+    # On the class: an object with a method of its own is not asked for parts of transcripts.
+    monkeypatch.setattr(type(store), "load", refuse)
+    found = await list_sessions(store=store)
+    assert [info.summary for info in found] == ["First"] * 3
+    await fleet.aclose()
 
 
-def test_damaged_lines_are_logged_once(
+async def test_damaged_lines_are_logged_once(
     tmp_path: Path, set_limits: SetLimits, caplog: pytest.LogCaptureFixture
 ) -> None:
     set_limits(follow_run_pause=0.01)
+    fleet = Fleet(bridle.Agent(), f"sqlite:///{tmp_path}/runs.db")
+    one = await fleet.submit("Look")
+    session_id = (await one.info()).session_id
+    damaged = {"type": "bridle_damaged_line", "line": "{"}
+    await fleet.store.append(SessionKey(session_id), [user("a", None), damaged])
+    counted = Counted()
+    counted.watch(fleet._queue, "states")
 
-    async def main() -> None:
-        fleet = Fleet(bridle.Agent(), f"sqlite:///{tmp_path}/runs.db")
-        one = await fleet.submit("Look")
-        session_id = (await one.info()).session_id
-        damaged = {"type": "bridle_damaged_line", "line": "{"}
-        await fleet.store.append(SessionKey(session_id), [user("a", None), damaged])
-        counted = Counted()
-        counted.watch(fleet._queue, "states")
+    async def follow() -> None:
+        async for _ in one.events():
+            pass
 
-        async def follow() -> None:
-            async for _ in one.events():
-                pass
-
-        following = asyncio.create_task(follow())
-        await until(lambda: counted.calls["states"] >= 5)
-        await one.cancel()
-        await following
-        (record,) = [one for one in caplog.records if one.name == "bridle.sessions"]
-        assert session_id in record.getMessage()
-        await fleet.aclose()
-
-    run(main)
+    following = asyncio.create_task(follow())
+    await until(lambda: counted.calls["states"] >= 5)
+    await one.cancel()
+    await following
+    (record,) = [one for one in caplog.records if one.name == "bridle.sessions"]
+    assert session_id in record.getMessage()
+    await fleet.aclose()
 
 
 @DATABASES
-def test_a_list_of_cancelled_runs_does_not_read_the_queue(
+async def test_a_list_of_cancelled_runs_does_not_read_the_queue(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        async with Fleet(bridle.Agent(), database) as fleet:
-            gone = await fleet.submit("Look")
-            await gone.cancel()
-            for _ in range(5):
-                await fleet.submit("Look")
-            counted = Counted()
-            counted.watch(fleet._queue, "segments")
-            read: list[str] = []
-            original = _rows.row_of
+    async with Fleet(bridle.Agent(), database) as fleet:
+        gone = await fleet.submit("Look")
+        await gone.cancel()
+        for _ in range(5):
+            await fleet.submit("Look")
+        counted = Counted()
+        counted.watch(fleet._queue, "segments")
+        read: list[str] = []
+        original = _rows.row_of
 
-            def row_of(one: Any, *arguments: Any, **options: Any) -> Any:
-                read.append(one.workflow_id)
-                return original(one, *arguments, **options)
+        def row_of(one: Any, *arguments: Any, **options: Any) -> Any:
+            read.append(one.workflow_id)
+            return original(one, *arguments, **options)
 
-            monkeypatch.setattr("bridle.fleet._queue.dbos_queue.row_of", row_of)
-            found = [one.id async for one in fleet.runs(status="cancelled", limit=1)]
-            assert found == read == [gone.id]
-            # A look for each way in which a run is cancelled, and that for more of them.
-            assert counted.calls["segments"] <= 4
-
-    run(main)
+        monkeypatch.setattr("bridle.fleet._queue.dbos_queue.row_of", row_of)
+        found = [one.id async for one in fleet.runs(status="cancelled", limit=1)]
+        assert found == read == [gone.id]
+        # A look for each way in which a run is cancelled, and that for more of them.
+        assert counted.calls["segments"] <= 4

@@ -13,7 +13,7 @@ from tests.shell.test_fleet import WAIT, Place, place, working
 from tests.shell.test_fleet_kills import database_of
 from tests.support.fleets import reach
 from tests.support.limits import SetLimits
-from tests.support.stores import run
+from tests.support.processes import run
 
 from bridle.cli import main as command
 from bridle.fleet import Fleet, RunStatus, TenantLimits

@@ -10,7 +10,6 @@ import pytest
 from tests.shell.test_fleet import Place, place, working
 from tests.shell.test_fleet_kills import database_of
 from tests.support.processes import until
-from tests.support.stores import run
 
 from bridle import OptionsError
 from bridle.fleet import Fleet
@@ -36,38 +35,34 @@ def schedules(fleet: Fleet) -> dict[str, str]:
 
 @pytest.mark.longer(after=1)
 @KINDS
-def test_the_same_name_of_another_tenant_is_another_schedule(
+async def test_the_same_name_of_another_tenant_is_another_schedule(
     kind: str, request: pytest.FixtureRequest, place: Place
 ) -> None:
     database = database_of(kind, request, place.path)
+    async with Fleet(place.agent(), database) as fleet:
+        for cron in ("0 3 * * *", "* * * * * *"):
+            for one in TENANTS:
+                await fleet.schedule("tick", cron, f"SAY For {one}.", tenant=one)
+        assert len(schedules(fleet)) == len(TENANTS)
+        async with working(fleet):
 
-    async def main() -> None:
-        async with Fleet(place.agent(), database) as fleet:
-            for cron in ("0 3 * * *", "* * * * * *"):
-                for one in TENANTS:
-                    await fleet.schedule("tick", cron, f"SAY For {one}.", tenant=one)
-            assert len(schedules(fleet)) == len(TENANTS)
-            async with working(fleet):
+            async def completed() -> bool:
+                done = [one.listed async for one in fleet.runs(status="completed")]
+                return {one.tenant for one in done if one is not None} == {*TENANTS}
 
-                async def completed() -> bool:
-                    done = [one.listed async for one in fleet.runs(status="completed")]
-                    return {one.tenant for one in done if one is not None} == {*TENANTS}
-
-                await until(completed)
-            for count, one in enumerate(TENANTS, 1):
-                await fleet.unschedule("tick", tenant=one)
-                left = {f"SAY For {other}." for other in TENANTS[count:]}
-                assert schedules(fleet).keys() == left
-            runs = [one.listed async for one in fleet.runs()]
-            for info in runs:
-                assert info is not None
-                assert info.prompt == f"SAY For {info.tenant}."
-                assert (info.key or "").startswith("tick@")
-
-    run(main, timeout=180)
+            await until(completed)
+        for count, one in enumerate(TENANTS, 1):
+            await fleet.unschedule("tick", tenant=one)
+            left = {f"SAY For {other}." for other in TENANTS[count:]}
+            assert schedules(fleet).keys() == left
+        runs = [one.listed async for one in fleet.runs()]
+        for info in runs:
+            assert info is not None
+            assert info.prompt == f"SAY For {info.tenant}."
+            assert (info.key or "").startswith("tick@")
 
 
-def test_names_with_signs_of_the_table_are_kept_apart(place: Place) -> None:
+async def test_names_with_signs_of_the_table_are_kept_apart(place: Place) -> None:
     names: list[tuple[str | None, str]] = [
         (None, "a/b/c"),
         (None, "1:a/b"),
@@ -77,41 +72,34 @@ def test_names_with_signs_of_the_table_are_kept_apart(place: Place) -> None:
         ("A/B", "c"),
         ("ä", "b/c"),
     ]
-
-    async def main() -> None:
-        async with place.fleet() as fleet:
-            for number, (tenant, name) in enumerate(names):
-                await fleet.schedule(name, "0 3 * * *", str(number), tenant=tenant)
-            assert schedules(fleet).keys() == {str(number) for number in range(len(names))}
-        async with place.fleet() as fleet:
-            for number, (tenant, name) in enumerate(names):
-                await fleet.unschedule(name, tenant=tenant)
-                assert str(number) not in schedules(fleet)
-            assert schedules(fleet) == {}
-
-    run(main)
+    async with place.fleet() as fleet:
+        for number, (tenant, name) in enumerate(names):
+            await fleet.schedule(name, "0 3 * * *", str(number), tenant=tenant)
+        assert schedules(fleet).keys() == {str(number) for number in range(len(names))}
+    async with place.fleet() as fleet:
+        for number, (tenant, name) in enumerate(names):
+            await fleet.unschedule(name, tenant=tenant)
+            assert str(number) not in schedules(fleet)
+        assert schedules(fleet) == {}
 
 
 @pytest.mark.parametrize("value", ["", "a\0", "\ud800", 5])
-def test_a_name_or_tenant_that_is_not_a_text_is_refused(place: Place, value: Any) -> None:
-    async def main() -> None:
-        async with place.fleet() as fleet:
-            refused: list[dict[str, Any]] = [
-                {"name": value},
-                {"name": "nightly", "tenant": value},
-                {"name": None},
-            ]
-            for given in refused:
-                field = [*given][-1]
-                with pytest.raises(OptionsError) as raised:
-                    await fleet.schedule(cron="0 3 * * *", prompt="SAY Fine.", **given)
-                assert raised.value.field == field
-                with pytest.raises(OptionsError) as raised:
-                    await fleet.unschedule(**given)
-                assert raised.value.field == field
-            assert schedules(fleet) == {}
-
-    run(main)
+async def test_a_name_or_tenant_that_is_not_a_text_is_refused(place: Place, value: Any) -> None:
+    async with place.fleet() as fleet:
+        refused: list[dict[str, Any]] = [
+            {"name": value},
+            {"name": "nightly", "tenant": value},
+            {"name": None},
+        ]
+        for given in refused:
+            field = [*given][-1]
+            with pytest.raises(OptionsError) as raised:
+                await fleet.schedule(cron="0 3 * * *", prompt="SAY Fine.", **given)
+            assert raised.value.field == field
+            with pytest.raises(OptionsError) as raised:
+                await fleet.unschedule(**given)
+            assert raised.value.field == field
+        assert schedules(fleet) == {}
 
 
 # ---------------------------------------------------------------- older versions
@@ -132,39 +120,35 @@ def schedule_as_before(fleet: Fleet, cron: str, prompt: str, tenant: str | None)
 
 @pytest.mark.longer(after=1)
 @KINDS
-def test_a_schedule_of_an_older_version_belongs_to_its_tenant(
+async def test_a_schedule_of_an_older_version_belongs_to_its_tenant(
     kind: str, request: pytest.FixtureRequest, place: Place
 ) -> None:
     database = database_of(kind, request, place.path)
+    async with Fleet(place.agent(), database) as fleet:
+        schedule_as_before(fleet, "* * * * * *", "SAY Old.", "acme")
+    async with Fleet(place.agent(), database) as fleet:
+        await fleet.schedule("tick", "0 3 * * *", "SAY Plain.")
+        await fleet.unschedule("tick", tenant="globex")
+        assert schedules(fleet) == {"SAY Old.": "* * * * * *", "SAY Plain.": "0 3 * * *"}
+        async with working(fleet):
 
-    async def main() -> None:
-        async with Fleet(place.agent(), database) as fleet:
-            schedule_as_before(fleet, "* * * * * *", "SAY Old.", "acme")
-        async with Fleet(place.agent(), database) as fleet:
-            await fleet.schedule("tick", "0 3 * * *", "SAY Plain.")
-            await fleet.unschedule("tick", tenant="globex")
-            assert schedules(fleet) == {"SAY Old.": "* * * * * *", "SAY Plain.": "0 3 * * *"}
-            async with working(fleet):
+            async def completed() -> list[Any]:
+                return [one async for one in fleet.runs(status="completed", tenant="acme")]
 
-                async def completed() -> list[Any]:
-                    return [one async for one in fleet.runs(status="completed", tenant="acme")]
-
-                assert await until(completed)
-            await fleet.schedule("tick", "0 4 * * *", "SAY New.", tenant="acme")
-            assert schedules(fleet) == {"SAY New.": "0 4 * * *", "SAY Plain.": "0 3 * * *"}
-            await fleet.unschedule("tick")
-            # A program of the older version goes on, and replaces its schedule.
-            schedule_as_before(fleet, "0 5 * * *", "SAY Again.", "acme")
-        async with Fleet(place.agent(), database) as fleet:
-            assert schedules(fleet) == {"SAY Again.": "0 5 * * *"}
-            await fleet.unschedule("tick", tenant="acme")
-            assert schedules(fleet) == {}
-
-    run(main, timeout=180)
+            assert await until(completed)
+        await fleet.schedule("tick", "0 4 * * *", "SAY New.", tenant="acme")
+        assert schedules(fleet) == {"SAY New.": "0 4 * * *", "SAY Plain.": "0 3 * * *"}
+        await fleet.unschedule("tick")
+        # A program of the older version goes on, and replaces its schedule.
+        schedule_as_before(fleet, "0 5 * * *", "SAY Again.", "acme")
+    async with Fleet(place.agent(), database) as fleet:
+        assert schedules(fleet) == {"SAY Again.": "0 5 * * *"}
+        await fleet.unschedule("tick", tenant="acme")
+        assert schedules(fleet) == {}
 
 
 @KINDS
-def test_programs_that_open_an_old_database_at_the_same_time_keep_its_schedule(
+async def test_programs_that_open_an_old_database_at_the_same_time_keep_its_schedule(
     kind: str, request: pytest.FixtureRequest, place: Place
 ) -> None:
     database = database_of(kind, request, place.path)
@@ -173,59 +157,49 @@ def test_programs_that_open_an_old_database_at_the_same_time_keep_its_schedule(
         async with Fleet(place.agent(), database) as fleet:
             assert [one async for one in fleet.runs()] == []
 
-    async def main() -> None:
-        async with Fleet(place.agent(), database) as fleet:
-            for number in range(3):
-                await asyncio.to_thread(
-                    schedule_as_before, fleet, f"0 {number} * * *", "SAY Old.", "acme"
-                )
-                await asyncio.gather(*(opened() for _ in range(6)))
-                assert schedules(fleet) == {"SAY Old.": f"0 {number} * * *"}
-            await fleet.unschedule("tick", tenant="acme")
-            assert schedules(fleet) == {}
-
-    run(main, timeout=180)
+    async with Fleet(place.agent(), database) as fleet:
+        for number in range(3):
+            await asyncio.to_thread(
+                schedule_as_before, fleet, f"0 {number} * * *", "SAY Old.", "acme"
+            )
+            await asyncio.gather(*(opened() for _ in range(6)))
+            assert schedules(fleet) == {"SAY Old.": f"0 {number} * * *"}
+        await fleet.unschedule("tick", tenant="acme")
+        assert schedules(fleet) == {}
 
 
 @KINDS
-def test_a_program_that_is_overtaken_does_not_delete_the_schedule(
+async def test_a_program_that_is_overtaken_does_not_delete_the_schedule(
     kind: str, request: pytest.FixtureRequest, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another program renames the schedule after this one has seen that it is to be renamed."""
     database = database_of(kind, request, place.path)
     overtaken: list[bool] = []
+    async with Fleet(place.agent(), database) as fleet:
+        schedule_as_before(fleet, "0 3 * * *", "SAY Old.", "acme")
+        work = (fleet._queue._client._sys_db.engine, fleet.name, fleet._queue.name)
 
-    async def main() -> None:
-        async with Fleet(place.agent(), database) as fleet:
-            schedule_as_before(fleet, "0 3 * * *", "SAY Old.", "acme")
-            work = (fleet._queue._client._sys_db.engine, fleet.name, fleet._queue.name)
+        def begin(connection: Any) -> None:
+            if not overtaken:
+                overtaken.append(True)
+                rename_schedules(*work)
+            begin_writing(connection)
 
-            def begin(connection: Any) -> None:
-                if not overtaken:
-                    overtaken.append(True)
-                    rename_schedules(*work)
-                begin_writing(connection)
-
-            monkeypatch.setattr("bridle.fleet._queue.schedules.begin_writing", begin)
-            rename_schedules(*work)
-            assert overtaken
-            assert schedules(fleet) == {"SAY Old.": "0 3 * * *"}
-            await fleet.unschedule("tick", tenant="acme")
-            assert schedules(fleet) == {}
-
-    run(main)
+        monkeypatch.setattr("bridle.fleet._queue.schedules.begin_writing", begin)
+        rename_schedules(*work)
+        assert overtaken
+        assert schedules(fleet) == {"SAY Old.": "0 3 * * *"}
+        await fleet.unschedule("tick", tenant="acme")
+        assert schedules(fleet) == {}
 
 
-def test_a_schedule_that_cannot_be_read_does_not_stop_the_fleet(place: Place) -> None:
-    async def main() -> None:
-        async with place.fleet() as fleet:
-            schedule_as_before(fleet, "0 3 * * *", "SAY Old.", "acme")
-            engine = fleet._queue._client._sys_db.engine
-            with engine.begin() as connection:
-                connection.exec_driver_sql("UPDATE workflow_schedules SET context = '\"{\"'")
-        async with place.fleet() as fleet:
-            assert [one async for one in fleet.runs()] == []
-            [found] = fleet._queue._client.list_schedules()
-            assert found["schedule_name"] == "default/tick"
-
-    run(main)
+async def test_a_schedule_that_cannot_be_read_does_not_stop_the_fleet(place: Place) -> None:
+    async with place.fleet() as fleet:
+        schedule_as_before(fleet, "0 3 * * *", "SAY Old.", "acme")
+        engine = fleet._queue._client._sys_db.engine
+        with engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE workflow_schedules SET context = '\"{\"'")
+    async with place.fleet() as fleet:
+        assert [one async for one in fleet.runs()] == []
+        [found] = fleet._queue._client.list_schedules()
+        assert found["schedule_name"] == "default/tick"

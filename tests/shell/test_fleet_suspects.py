@@ -16,9 +16,8 @@ from tests.shell.test_fleet_kills import database_of
 from tests.shell.test_fleet_order import claimant
 from tests.support.fleets import reach
 from tests.support.limits import SetLimits
-from tests.support.processes import until
+from tests.support.processes import run, until
 from tests.support.steps import ReplaceSteps
-from tests.support.stores import run
 
 import bridle
 from bridle import OutcomeReason
@@ -65,25 +64,21 @@ def die(queue: Queue, executor: str) -> None:
 
 
 @KINDS
-def test_a_suspect_is_claimed_by_an_idle_worker_and_alone(
+async def test_a_suspect_is_claimed_by_an_idle_worker_and_alone(
     database: str, place: Place, set_limits: SetLimits
 ) -> None:
     set_limits(freed_run_pause=lambda now, _: _freed(now, 0.0), overdue_run=10**9)
-
-    async def main() -> None:
-        async with queue_with(place, database, 4) as (queue, take):
-            for worker in ("w1", "w2"):
-                assert take(worker, 2) == ["run0", "run1"]
-                die(queue, worker)
-            assert take("w3") == ["run0"], "alone"
-            assert take("w3") == [], "and it stays alone"
-            assert take("w4") == ["run1"]
-            assert take("w5") == ["run2", "run3"]
-            die(queue, "w4")
-            assert take("w5") == [], "a worker that has runs takes no suspect"
-            assert take("w6") == ["run1"]
-
-    run(main)
+    async with queue_with(place, database, 4) as (queue, take):
+        for worker in ("w1", "w2"):
+            assert take(worker, 2) == ["run0", "run1"]
+            die(queue, worker)
+        assert take("w3") == ["run0"], "alone"
+        assert take("w3") == [], "and it stays alone"
+        assert take("w4") == ["run1"]
+        assert take("w5") == ["run2", "run3"]
+        die(queue, "w4")
+        assert take("w5") == [], "a worker that has runs takes no suspect"
+        assert take("w6") == ["run1"]
 
 
 _freed = _dbos._freed
@@ -91,106 +86,90 @@ _freed = _dbos._freed
 
 @pytest.mark.longer(after=1)
 @KINDS
-def test_a_suspect_does_not_wait_for_ever_for_an_idle_worker(
+async def test_a_suspect_does_not_wait_for_ever_for_an_idle_worker(
     database: str, place: Place, set_limits: SetLimits
 ) -> None:
     set_limits(freed_run_pause=lambda now, _: _freed(now, 0.0), overdue_run=0)
-
-    async def main() -> None:
-        async with queue_with(place, database, 5) as (queue, take):
-            assert take("busy", 1) == ["run0"]
-            for worker in ("w1", "w2"):
-                assert take(worker, 2) == ["run1", "run2"]
-                die(queue, worker)
-            assert take("busy") == ["run1"], "it waits there until run0 has ended"
-            assert take("busy") == [], "and no other run is taken"
-            assert take("other") == ["run2"]
-
-    run(main)
+    async with queue_with(place, database, 5) as (queue, take):
+        assert take("busy", 1) == ["run0"]
+        for worker in ("w1", "w2"):
+            assert take(worker, 2) == ["run1", "run2"]
+            die(queue, worker)
+        assert take("busy") == ["run1"], "it waits there until run0 has ended"
+        assert take("busy") == [], "and no other run is taken"
+        assert take("other") == ["run2"]
 
 
 @pytest.mark.longer(after=1)
 @KINDS
-def test_the_limits_hold_for_suspects(database: str, place: Place, set_limits: SetLimits) -> None:
+async def test_the_limits_hold_for_suspects(
+    database: str, place: Place, set_limits: SetLimits
+) -> None:
     set_limits(freed_run_pause=lambda now, _: _freed(now, 0.0))
-
-    async def main() -> None:
-        async with queue_with(place, database, 3) as (queue, take):
-            for worker in ("w1", "w2"):
-                assert take(worker) == ["run0", "run1", "run2"]
-                die(queue, worker)
-            assert take("w3", tenant_at_once=1) == ["run0"]
-            assert take("w4", tenant_at_once=1) == []
-            assert take("w4", tenant_at_once=2, fleet_at_once=1) == []
-            assert take("w4", tenant_at_once=2) == ["run1"]
-
-    run(main)
+    async with queue_with(place, database, 3) as (queue, take):
+        for worker in ("w1", "w2"):
+            assert take(worker) == ["run0", "run1", "run2"]
+            die(queue, worker)
+        assert take("w3", tenant_at_once=1) == ["run0"]
+        assert take("w4", tenant_at_once=1) == []
+        assert take("w4", tenant_at_once=2, fleet_at_once=1) == []
+        assert take("w4", tenant_at_once=2) == ["run1"]
 
 
 @pytest.mark.longer(after=1)
 @KINDS
-def test_a_run_whose_workers_died_goes_into_the_queue_later_each_time(
+async def test_a_run_whose_workers_died_goes_into_the_queue_later_each_time(
     database: str, place: Place
 ) -> None:
-    async def main() -> None:
-        async with queue_with(place, database, 1) as (queue, take):
-            [one] = queue.ids_with("run0")
-            assert take("w1") == ["run0"]
-            die(queue, "w1")
-            assert queue.rows([one])[one].status == "ENQUEUED", "at once after the first death"
-            for number, seconds in enumerate((1.0, 2.0)):
-                await until(partial(take, f"x{number}"))
-                died_at = queue.now()
-                die(queue, f"x{number}")
-                row = queue.rows([one])[one]
-                assert row.status == "DELAYED"
-                assert "workers died" in row.attributes["delayed"]
-                assert row.delayed_until is not None
-                assert died_at + seconds <= row.delayed_until + 0.01 <= queue.now() + seconds + 0.02
-
-    run(main)
+    async with queue_with(place, database, 1) as (queue, take):
+        [one] = queue.ids_with("run0")
+        assert take("w1") == ["run0"]
+        die(queue, "w1")
+        assert queue.rows([one])[one].status == "ENQUEUED", "at once after the first death"
+        for number, seconds in enumerate((1.0, 2.0)):
+            await until(partial(take, f"x{number}"))
+            died_at = queue.now()
+            die(queue, f"x{number}")
+            row = queue.rows([one])[one]
+            assert row.status == "DELAYED"
+            assert "workers died" in row.attributes["delayed"]
+            assert row.delayed_until is not None
+            assert died_at + seconds <= row.delayed_until + 0.01 <= queue.now() + seconds + 0.02
 
 
 @pytest.mark.longer(after=1)
 @KINDS
-def test_only_the_runs_of_the_dead_worker_are_put_back(database: str, place: Place) -> None:
-    async def main() -> None:
-        async with queue_with(place, database, 3) as (queue, take):
-            assert take("w1", 2) == ["run0", "run1"]
-            assert take("w2", 2) == ["run2"]
-            [cancelled] = queue.ids_with("run1")
-            queue.cancel(cancelled)
-            [first] = queue.ids_with("run0")
-            assert {*queue.take_over("w1")} == {first}
-            assert queue.take_over("w1") == {}
-            assert [executor for _, executor in queue.running()] == ["w2"]
-            assert queue.rows([cancelled])[cancelled].status == "CANCELLED"
-            crashes = queue.rows([first])[first].attributes["crashes"]
-            assert crashes == {"w1": 1}, "a cancelled run is no other run"
-
-    run(main)
+async def test_only_the_runs_of_the_dead_worker_are_put_back(database: str, place: Place) -> None:
+    async with queue_with(place, database, 3) as (queue, take):
+        assert take("w1", 2) == ["run0", "run1"]
+        assert take("w2", 2) == ["run2"]
+        [cancelled] = queue.ids_with("run1")
+        queue.cancel(cancelled)
+        [first] = queue.ids_with("run0")
+        assert {*queue.take_over("w1")} == {first}
+        assert queue.take_over("w1") == {}
+        assert [executor for _, executor in queue.running()] == ["w2"]
+        assert queue.rows([cancelled])[cancelled].status == "CANCELLED"
+        crashes = queue.rows([first])[first].attributes["crashes"]
+        assert crashes == {"w1": 1}, "a cancelled run is no other run"
 
 
-def test_notes_about_a_run_keep_the_deaths_of_its_workers(place: Place) -> None:
+async def test_notes_about_a_run_keep_the_deaths_of_its_workers(place: Place) -> None:
     database = f"sqlite:///{place.path}/runs.db"
-
-    async def main() -> None:
-        async with queue_with(place, database, 1) as (queue, take):
-            assert take("w1") == ["run0"]
-            die(queue, "w1")
-            assert take("w2") == ["run0"]
-            [one] = queue.ids_with("run0")
-            segment = queue.rows([one])[one].segment
-            assert segment is not None
-            queue.note(segment, "w2", {"running_usd": 1.0})
-            assert queue.postpone(segment, "w2", 60.0, {"delayed": "poor"})
-            row = queue.rows([one])[one]
-            assert row.attributes["crashes"] == {"w1": 1}
-            assert row.attributes["delayed"] == "poor"
-            assert "running_usd" not in row.attributes
-            assert row.starts == 1
-
-    run(main)
+    async with queue_with(place, database, 1) as (queue, take):
+        assert take("w1") == ["run0"]
+        die(queue, "w1")
+        assert take("w2") == ["run0"]
+        [one] = queue.ids_with("run0")
+        segment = queue.rows([one])[one].segment
+        assert segment is not None
+        queue.note(segment, "w2", {"running_usd": 1.0})
+        assert queue.postpone(segment, "w2", 60.0, {"delayed": "poor"})
+        row = queue.rows([one])[one]
+        assert row.attributes["crashes"] == {"w1": 1}
+        assert row.attributes["delayed"] == "poor"
+        assert "running_usd" not in row.attributes
+        assert row.starts == 1
 
 
 def charge(place: Place, one: Run, workers: int) -> None:
@@ -204,25 +183,22 @@ def charge(place: Place, one: Run, workers: int) -> None:
         )
 
 
-def test_a_run_that_has_killed_too_many_workers_fails_with_the_reason(place: Place) -> None:
-    async def main() -> None:
-        async with place.fleet() as fleet:
-            one = await fleet.submit("SAY Never.")
-            charge(place, one, GIVE_UP)
-            other = await fleet.submit("SAY Fine.")
-            async with working(fleet):
-                outcome = await one.outcome(WAIT)
-                assert (await other.outcome(WAIT)).ok
-            assert outcome.reason is OutcomeReason.STOPPED
-            assert f"{GIVE_UP} workers died while this run was the only one" in outcome.detail
-            info = await one.info()
-            assert (info.status, info.detail) == (RunStatus.FAILED, outcome.detail)
-
-    run(main)
+async def test_a_run_that_has_killed_too_many_workers_fails_with_the_reason(place: Place) -> None:
+    async with place.fleet() as fleet:
+        one = await fleet.submit("SAY Never.")
+        charge(place, one, GIVE_UP)
+        other = await fleet.submit("SAY Fine.")
+        async with working(fleet):
+            outcome = await one.outcome(WAIT)
+            assert (await other.outcome(WAIT)).ok
+        assert outcome.reason is OutcomeReason.STOPPED
+        assert f"{GIVE_UP} workers died while this run was the only one" in outcome.detail
+        info = await one.info()
+        assert (info.status, info.detail) == (RunStatus.FAILED, outcome.detail)
     assert place.prompts() == ["SAY Fine."]
 
 
-def test_a_suspect_starts_when_the_other_runs_of_its_worker_have_ended(
+async def test_a_suspect_starts_when_the_other_runs_of_its_worker_have_ended(
     place: Place, set_limits: SetLimits
 ) -> None:
     set_limits(overdue_run=-(10**9))
@@ -238,39 +214,32 @@ def test_a_suspect_starts_when_the_other_runs_of_its_worker_have_ended(
         running.remove(name)
         return "built"
 
-    async def main() -> None:
-        fleet = place.fleet(place.agent(tools=[build]))
-        call = "CALL mcp__tools__build {}"
-        first = await fleet.submit(call.format('{"name": "first"}'))
-        suspect = await fleet.submit(call.format('{"name": "suspect"}'))
-        charge(place, suspect, GIVE_UP - 1)
-        last = await fleet.submit(call.format('{"name": "last"}'))
-        async with working(fleet):
-            for one in (first, suspect, last):
-                assert (await one.outcome(WAIT)).ok
-
-    run(main)
+    fleet = place.fleet(place.agent(tools=[build]))
+    call = "CALL mcp__tools__build {}"
+    first = await fleet.submit(call.format('{"name": "first"}'))
+    suspect = await fleet.submit(call.format('{"name": "suspect"}'))
+    charge(place, suspect, GIVE_UP - 1)
+    last = await fleet.submit(call.format('{"name": "last"}'))
+    async with working(fleet):
+        for one in (first, suspect, last):
+            assert (await one.outcome(WAIT)).ok
     assert seen == [["first"], ["suspect"], ["last"]]
 
 
-def test_a_suspect_that_waits_for_other_runs_can_be_handed_over(
+async def test_a_suspect_that_waits_for_other_runs_can_be_handed_over(
     place: Place, set_limits: SetLimits
 ) -> None:
     set_limits(overdue_run=-(10**9))
-
-    async def main() -> None:
-        fleet = place.fleet()
-        first = await fleet.submit("SLOW")
-        suspect = await fleet.submit("SAY Fine.")
-        charge(place, suspect, GIVE_UP - 1)
-        async with working(fleet, drain=0.1):
-            await reach(suspect, RunStatus.RUNNING)
-        assert await suspect.status() is RunStatus.QUEUED
-        await first.cancel()
-        async with working(fleet):
-            assert (await suspect.outcome(WAIT)).ok
-
-    run(main)
+    fleet = place.fleet()
+    first = await fleet.submit("SLOW")
+    suspect = await fleet.submit("SAY Fine.")
+    charge(place, suspect, GIVE_UP - 1)
+    async with working(fleet, drain=0.1):
+        await reach(suspect, RunStatus.RUNNING)
+    assert await suspect.status() is RunStatus.QUEUED
+    await first.cancel()
+    async with working(fleet):
+        assert (await suspect.outcome(WAIT)).ok
 
 
 # ---------------------------------------------------------------- workers that are not dead

@@ -43,24 +43,20 @@ async def test_counted_warnings_are_delivered_when_their_time_has_come() -> None
     assert len(told) == BURST + 1
 
 
-def test_a_flood_of_junk_makes_few_log_lines_and_loses_no_count(
+async def test_a_flood_of_junk_makes_few_log_lines_and_loses_no_count(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Neither does it quote a word, nor does a warning follow the last event."""
     told: list[SdkWarning] = []
-
-    async def main() -> list[object]:
-        transport = FakeTransport()
-        sdk = SdkOptions(on_warning=told.append)
-        bidir = BidirOptions(transport_factory=transport)
-        session = await start_session(None, sdk, bidir)
-        for _ in range(MANY // 1000):
-            transport.say(JUNK * 1000)
-        await asyncio.sleep(0)
-        await session.stop()
-        return [event async for event in session.events()]
-
-    events = run(main)
+    transport = FakeTransport()
+    sdk = SdkOptions(on_warning=told.append)
+    bidir = BidirOptions(transport_factory=transport)
+    session = await start_session(None, sdk, bidir)
+    for _ in range(MANY // 1000):
+        transport.say(JUNK * 1000)
+    await asyncio.sleep(0)
+    await session.stop()
+    events = [event async for event in session.events()]
     assert [one.kind for one in told if one.level == "info"] == ["missing_capabilities"]
     told = [one for one in told if one.level != "info"]
     assert sum(one.count for one in told) == MANY
@@ -71,23 +67,19 @@ def test_a_flood_of_junk_makes_few_log_lines_and_loses_no_count(
     assert "SECRET" not in caplog.text + str(told)
 
 
-def test_a_query_limits_its_warnings_as_well(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_query_limits_its_warnings_as_well(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     told: list[SdkWarning] = []
     talk = FakeCli().expect_initialize().start_turn()
     good = {"type": "keep_alive"}
     script = talk.repeat(500, FakeCli().garbage(JUNK).emit(good)).result().exit(0)
-
-    async def main() -> tuple[SdkWarning, ...]:
-        with script as cli:
-            options = CliOptions(cli_path=cli.path)
-            stream = query("go", options, SdkOptions(on_warning=told.append))
-            async with stream:
-                async for _ in stream:
-                    pass
-            return stream.warnings
-
-    kept = run(main)
+    with script as cli:
+        options = CliOptions(cli_path=cli.path)
+        stream = query("go", options, SdkOptions(on_warning=told.append))
+        async with stream:
+            async for _ in stream:
+                pass
+        kept = stream.warnings
     assert sum(one.count for one in kept if one.kind == "malformed_line") == 500
     assert len(caplog.records) < 2 * BURST
     assert "SECRET" not in caplog.text + str(kept)

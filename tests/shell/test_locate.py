@@ -253,15 +253,11 @@ def test_one_that_does_not_answer_is_ended(programs: Programs, tmp_path: Path) -
     assert not any(is_alive(int(pid)) for pid in (tmp_path / "pids").read_text().split())
 
 
-def test_each_caller_has_its_own_timeout(programs: Programs) -> None:
+async def test_each_caller_has_its_own_timeout(programs: Programs) -> None:
     program = programs.shell("sleep 0.6; echo 2.1.7")
-
-    async def main() -> tuple[locate.VersionAnswer, locate.VersionAnswer]:
-        hasty, patient = version_of(program, timeout=0.1), version_of(program, timeout=20.0)
-        first, second = await asyncio.gather(hasty, patient)
-        return first, second
-
-    assert run(main) == (TimedOut(0.1), Version(2, 1, 7))
+    hasty, patient = version_of(program, timeout=0.1), version_of(program, timeout=20.0)
+    first, second = await asyncio.gather(hasty, patient)
+    assert (first, second) == (TimedOut(0.1), Version(2, 1, 7))
 
 
 def test_a_version_is_asked_for_once_until_the_file_changes(
@@ -290,16 +286,13 @@ def test_no_answer_is_not_remembered(programs: Programs, tmp_path: Path) -> None
     assert run(lambda: version_of(program)) == Version(2, 0, 0)
 
 
-def test_giving_up_waiting_does_not_take_the_answer_from_others(programs: Programs) -> None:
-    async def main() -> None:
-        program = programs.shell("sleep 0.05; echo 2.2.2")
-        first = asyncio.create_task(version_of(program))
-        second = asyncio.create_task(version_of(program))
-        await asyncio.sleep(0)
-        first.cancel()
-        assert await second == Version(2, 2, 2)
-
-    run(main)
+async def test_giving_up_waiting_does_not_take_the_answer_from_others(programs: Programs) -> None:
+    program = programs.shell("sleep 0.05; echo 2.2.2")
+    first = asyncio.create_task(version_of(program))
+    second = asyncio.create_task(version_of(program))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second == Version(2, 2, 2)
 
 
 def test_a_program_that_ends_meanwhile_waits_until_it_has_ended(

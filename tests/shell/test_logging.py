@@ -123,21 +123,17 @@ def test_hooks_are_logged_with_their_time_and_their_failures_as_warnings(
     ]
 
 
-def test_failed_operations_are_logged_at_debug_as_the_caller_gets_the_error(
+async def test_failed_operations_are_logged_at_debug_as_the_caller_gets_the_error(
     log: list[logging.LogRecord],
 ) -> None:
     """The name of the operation and of the error; what the CLI said is the caller's."""
-
-    async def main() -> None:
-        script = FakeCli().expect_initialize().expect_request("set_model").refuse(f"no {SECRET}")
-        with script as cli:
-            async with start_session(options(cli)) as talk:
-                with pytest.raises(ControlRejected, match=SECRET):
-                    await talk.set_model(SECRET)
-            with pytest.raises(bridle.SessionStopped):
-                _ = await talk.send_user_message("too late")
-
-    run(main)
+    script = FakeCli().expect_initialize().expect_request("set_model").refuse(f"no {SECRET}")
+    with script as cli:
+        async with start_session(options(cli)) as talk:
+            with pytest.raises(ControlRejected, match=SECRET):
+                await talk.set_model(SECRET)
+        with pytest.raises(bridle.SessionStopped):
+            _ = await talk.send_user_message("too late")
     failures = [vars(record) for record in log if event_of(record) == "operation_failed"]
     assert [(one["levelname"], one["operation"], one["result"]) for one in failures] == [
         ("DEBUG", "set_model", "ControlRejected"),
@@ -208,36 +204,32 @@ def test_odd_things_are_logged_by_name_and_reach_the_application(
     assert [warning.kind.value for warning in told] == ([name] if is_told else [])
 
 
-def test_late_answers_limits_and_unknown_versions_are_logged_by_name(
+async def test_late_answers_limits_and_unknown_versions_are_logged_by_name(
     log: list[logging.LogRecord],
 ) -> None:
     """R454, R455."""
     told: list[SdkWarning] = []
-
-    async def main() -> None:
-        script = (
-            FakeCli()
-            .version("nightly build")
-            .expect_initialize(delay=0.3)
-            .expect_request("mcp_status")
-            .silence(0.2)
-            .reply()
-            .start_turn()
-            .result()
+    script = (
+        FakeCli()
+        .version("nightly build")
+        .expect_initialize(delay=0.3)
+        .expect_request("mcp_status")
+        .silence(0.2)
+        .reply()
+        .start_turn()
+        .result()
+    )
+    with script as cli:
+        talk = Session(options(cli), SdkOptions(on_warning=told.append))
+        connecting = asyncio.ensure_future(talk.connect())
+        await asyncio.sleep(0)
+        crowd = await asyncio.gather(
+            *(talk.ping(timeout=0.05) for _ in range(17)), return_exceptions=True
         )
-        with script as cli:
-            talk = Session(options(cli), SdkOptions(on_warning=told.append))
-            connecting = asyncio.ensure_future(talk.connect())
-            await asyncio.sleep(0)
-            crowd = await asyncio.gather(
-                *(talk.ping(timeout=0.05) for _ in range(17)), return_exceptions=True
-            )
-            assert isinstance(crowd[-1], bridle.InitQueueOverflow)
-            await connecting
-            assert (await (await talk.send_user_message("go"))).ok
-            await talk.stop()
-
-    run(main)
+        assert isinstance(crowd[-1], bridle.InitQueueOverflow)
+        await connecting
+        assert (await (await talk.send_user_message("go"))).ok
+        await talk.stop()
     found = {event_of(record): record.getMessage() for record in log}
     assert "16" in found["limit_reached"]
     assert "nightly build" not in found["version_inconclusive"]  # the CLI's own words

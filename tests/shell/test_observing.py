@@ -223,7 +223,7 @@ def test_a_question_that_is_taken_back_is_cancelled() -> None:
     assert "permission for Bash: cancelled" in notes.story
 
 
-def test_control_operations_end_well_refused_overdue_or_withdrawn() -> None:
+async def test_control_operations_end_well_refused_overdue_or_withdrawn() -> None:
     """Each under its own name; what nobody waits for any more has not failed."""
     notes = Notes()
     script = (
@@ -238,21 +238,17 @@ def test_control_operations_end_well_refused_overdue_or_withdrawn() -> None:
         .expect_request("mcp_status")
         .ignore()
     )
-
-    async def main() -> None:
-        with script as cli:
-            async with start_session(options(cli), notes.sdk) as talk:
-                await talk.set_model("haiku")
-                with pytest.raises(ControlRejected):
-                    await talk.set_permission_mode("plan")
-                with pytest.raises(ControlTimeout):
-                    await talk.interrupt(timeout=0.05)
-                asking = asyncio.ensure_future(talk.ping())
-                await until(lambda: notes.story[-1] == "mcp_status")
-                asking.cancel()
-                await asyncio.wait([asking])
-
-    run(main)
+    with script as cli:
+        async with start_session(options(cli), notes.sdk) as talk:
+            await talk.set_model("haiku")
+            with pytest.raises(ControlRejected):
+                await talk.set_permission_mode("plan")
+            with pytest.raises(ControlTimeout):
+                await talk.interrupt(timeout=0.05)
+            asking = asyncio.ensure_future(talk.ping())
+            await until(lambda: notes.story[-1] == "mcp_status")
+            asking.cancel()
+            await asyncio.wait([asking])
     assert notes.story[3:-1] == [
         "set_model",
         "set_model: ok",
@@ -287,23 +283,19 @@ def test_a_retry_belongs_to_the_turn_it_holds_up() -> None:
     assert notes.parents()["ApiRetry"] == "turn"
 
 
-def test_a_crash_ends_everything_that_was_under_way() -> None:
+async def test_a_crash_ends_everything_that_was_under_way() -> None:
     """R453: whatever began has an end, also when nobody is left to tell of it."""
     script = in_turn.assistant(tool_use("Bash", command="ls")).ask_permission("Bash").silence(0.2)
     notes = Notes()
-
-    async def main() -> None:
-        with script.exit(3) as cli:
-            bidir = BidirOptions(on_can_use_tool=slow)
-            async with start_session(options(cli), notes.sdk, bidir) as talk:
-                turn = await talk.send_user_message("go")
-                await until(lambda: "permission for Bash" in notes.story)
-                pinging = asyncio.ensure_future(talk.ping())
-                await asyncio.wait([pinging])
-                assert isinstance(pinging.exception(), bridle.SessionStopped)
-                assert (await turn).reason is OutcomeReason.CLI_EXITED
-
-    run(main)
+    with script.exit(3) as cli:
+        bidir = BidirOptions(on_can_use_tool=slow)
+        async with start_session(options(cli), notes.sdk, bidir) as talk:
+            turn = await talk.send_user_message("go")
+            await until(lambda: "permission for Bash" in notes.story)
+            pinging = asyncio.ensure_future(talk.ping())
+            await asyncio.wait([pinging])
+            assert isinstance(pinging.exception(), bridle.SessionStopped)
+            assert (await turn).reason is OutcomeReason.CLI_EXITED
     begun = sorted(one.id for one in notes.seen if isinstance(one, Began))
     ended = sorted(one.began.id for one in notes.seen if isinstance(one, Ended))
     assert begun == ended
@@ -311,14 +303,10 @@ def test_a_crash_ends_everything_that_was_under_way() -> None:
     assert told | {"SessionFailed!", "mcp_status: SessionStopped"} <= set(notes.story)
 
 
-def test_a_session_that_does_not_start_says_why() -> None:
+async def test_a_session_that_does_not_start_says_why() -> None:
     notes = Notes()
-
-    async def main() -> None:
-        with FakeCli().exit(9) as cli, pytest.raises(bridle.StartError):
-            await Session(options(cli), notes.sdk).connect()
-
-    run(main)
+    with FakeCli().exit(9) as cli, pytest.raises(bridle.StartError):
+        await Session(options(cli), notes.sdk).connect()
     assert notes.story == ["start", "SessionFailed!", "start: CliExitedDuringInit"]
 
 
@@ -458,7 +446,7 @@ def test_an_observer_may_end_the_program(error: type[BaseException]) -> None:
         teller.environment()
 
 
-def test_an_observer_is_called_in_the_context_of_the_caller() -> None:
+async def test_an_observer_is_called_in_the_context_of_the_caller() -> None:
     """Also of one whose prompt has to wait until the session is ready."""
     notes = Notes()
 
@@ -466,21 +454,18 @@ def test_an_observer_is_called_in_the_context_of_the_caller() -> None:
         place.set(where)
         await (await talk.send_user_message("go"))
 
-    async def main() -> None:
-        with FakeCli.auto().slow_start(0.1) as cli:
-            talk = Session(options(cli), notes.sdk)
-            place.set("connecting")
-            connecting = asyncio.ensure_future(talk.connect())
-            await asyncio.sleep(0)
-            place.set("elsewhere")
-            sending = asyncio.ensure_future(send(talk, "sending"))
-            await connecting
-            await sending
-            place.set("asking")
-            await talk.set_model("haiku")
-            await talk.stop()
-
-    run(main)
+    with FakeCli.auto().slow_start(0.1) as cli:
+        talk = Session(options(cli), notes.sdk)
+        place.set("connecting")
+        connecting = asyncio.ensure_future(talk.connect())
+        await asyncio.sleep(0)
+        place.set("elsewhere")
+        sending = asyncio.ensure_future(send(talk, "sending"))
+        await connecting
+        await sending
+        place.set("asking")
+        await talk.set_model("haiku")
+        await talk.stop()
     assert {name: notes.places[name] for name in ("start", "turn", "set_model")} == {
         "start": "connecting",
         "turn": "sending",
@@ -617,14 +602,10 @@ def test_a_query_that_fails_says_so() -> None:
     assert notes.story[-2:] == ["use of Bash: unfinished", "query: TransportError"]
 
 
-def test_a_query_that_does_not_start_says_so() -> None:
+async def test_a_query_that_does_not_start_says_so() -> None:
     notes = Notes()
-
-    async def main() -> None:
-        await anext(query("go", CliOptions(cli_path="/nowhere/claude"), notes.sdk))
-
     with pytest.raises(bridle.StartError):
-        run(main)
+        await anext(query("go", CliOptions(cli_path="/nowhere/claude"), notes.sdk))
     assert notes.story == ["query", "query: CliNotFoundError"]
 
 

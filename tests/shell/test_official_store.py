@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from claude_agent_sdk import InMemorySessionStore
 from claude_agent_sdk import SessionStore as OfficialProtocol
-from tests.support.stores import run
 
 from bridle import sessions
 from bridle.errors import OptionsError, StoreError
@@ -90,16 +89,12 @@ def test_a_class_is_rejected() -> None:
         as_store(MemoryStore)
 
 
-def test_keys_are_translated() -> None:
+async def test_keys_are_translated() -> None:
     official = Minimal()
-
-    async def work() -> None:
-        store = OfficialStore(official)
-        await store.append(SessionKey("s", "", "-home-me"), [{"uuid": "1"}])
-        await store.append(SessionKey("s", "subagents/agent-1", "-home-me"), [{"uuid": "2"}])
-        await store.append(SessionKey("s", "journal", "-elsewhere"), [{"uuid": "3"}])
-
-    run(work)
+    store = OfficialStore(official)
+    await store.append(SessionKey("s", "", "-home-me"), [{"uuid": "1"}])
+    await store.append(SessionKey("s", "subagents/agent-1", "-home-me"), [{"uuid": "2"}])
+    await store.append(SessionKey("s", "journal", "-elsewhere"), [{"uuid": "3"}])
     noted = official.entries.pop(("bridle-index", "s"))
     assert [entry["project"] for entry in noted] == ["-home-me"]
     assert official.entries == {
@@ -154,14 +149,10 @@ async def test_missing_optional_methods_are_named_when_they_are_needed(official:
     assert await store.subkeys("s") == []
 
 
-def test_entries_are_redacted_before_they_are_passed_on() -> None:
+async def test_entries_are_redacted_before_they_are_passed_on() -> None:
     official = Minimal()
-
-    async def work() -> None:
-        store = OfficialStore(official, redact=lambda entry: {**entry, "text": "***"})
-        await store.append(SessionKey("s", "", "p"), [{"uuid": "1", "text": "secret"}])
-
-    run(work)
+    store = OfficialStore(official, redact=lambda entry: {**entry, "text": "***"})
+    await store.append(SessionKey("s", "", "p"), [{"uuid": "1", "text": "secret"}])
     assert official.entries[("p", "s")] == [{"uuid": "1", "text": "***"}]
 
 

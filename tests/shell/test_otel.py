@@ -119,7 +119,7 @@ async def slow(_: object) -> Any:
 # ---------------------------------------------------------------- spans
 
 
-def test_a_turn_is_a_span_of_its_sender_with_tools_and_calls_inside() -> None:
+async def test_a_turn_is_a_span_of_its_sender_with_tools_and_calls_inside() -> None:
     """R453: the tree, and what the conventions say of it."""
     laboratory = Laboratory()
     seen: list[str] = []
@@ -127,21 +127,18 @@ def test_a_turn_is_a_span_of_its_sender_with_tools_and_calls_inside() -> None:
     def look(_: object) -> None:
         seen.append(getattr(trace.get_current_span(), "name", "none"))
 
-    async def main() -> Outcome[Any]:
-        bidir = BidirOptions(
-            on_pre_tool_use=look,
-            on_can_use_tool=lambda _: Allow(),
-            mcp_servers={"calc": ToolServer([add])},
-        )
-        with FakeCli.auto() as cli:
-            async with start_session(options(cli, model="opus"), laboratory.sdk, bidir) as talk:
-                with laboratory.tracer.start_as_current_span("request"):
-                    prompt = 'BASH ls\nCALL mcp__calc__add {"a": 1, "b": 2}'
-                    turn = await talk.send_user_message(prompt)
-                    await talk.ping()
-                return await turn
-
-    outcome = run(main)
+    bidir = BidirOptions(
+        on_pre_tool_use=look,
+        on_can_use_tool=lambda _: Allow(),
+        mcp_servers={"calc": ToolServer([add])},
+    )
+    with FakeCli.auto() as cli:
+        async with start_session(options(cli, model="opus"), laboratory.sdk, bidir) as talk:
+            with laboratory.tracer.start_as_current_span("request"):
+                prompt = 'BASH ls\nCALL mcp__calc__add {"a": 1, "b": 2}'
+                turn = await talk.send_user_message(prompt)
+                await talk.ping()
+            outcome = await turn
     assert laboratory.tree() == [
         "session start",
         "request",
@@ -187,16 +184,12 @@ def test_a_turn_is_a_span_of_its_sender_with_tools_and_calls_inside() -> None:
     )
 
 
-def test_metrics_of_a_turn() -> None:
+async def test_metrics_of_a_turn() -> None:
     """R453."""
     laboratory = Laboratory()
-
-    async def main() -> Outcome[Any]:
-        with FakeCli.auto() as cli:
-            async with start_session(options(cli, model="opus"), laboratory.sdk) as talk:
-                return await (await talk.send_user_message("hello"))
-
-    outcome = run(main)
+    with FakeCli.auto() as cli:
+        async with start_session(options(cli, model="opus"), laboratory.sdk) as talk:
+            outcome = await (await talk.send_user_message("hello"))
     assert outcome.usage is not None
     agent = about(**AGENT, **MODELS)
     assert laboratory.points("bridle.turns") == {about(bridle__outcome__reason="completed"): 1}
@@ -209,7 +202,7 @@ def test_metrics_of_a_turn() -> None:
     assert (attributes, seconds > 0) == (agent, True)
 
 
-def test_failures_are_errors_with_a_type_and_no_words() -> None:
+async def test_failures_are_errors_with_a_type_and_no_words() -> None:
     laboratory = Laboratory()
 
     def broken(_: object) -> None:
@@ -224,17 +217,13 @@ def test_failures_are_errors_with_a_type_and_no_words() -> None:
         .refuse(SECRET)
         .exit(3)
     )
-
-    async def main() -> None:
-        bidir = BidirOptions(on_pre_tool_use=broken)
-        with script as cli:
-            async with start_session(options(cli), laboratory.sdk, bidir) as talk:
-                turn = await talk.send_user_message("go")
-                with pytest.raises(bridle.ControlRejected):
-                    await talk.set_model("haiku")
-                assert (await turn).reason is OutcomeReason.CLI_EXITED
-
-    run(main)
+    bidir = BidirOptions(on_pre_tool_use=broken)
+    with script as cli:
+        async with start_session(options(cli), laboratory.sdk, bidir) as talk:
+            turn = await talk.send_user_message("go")
+            with pytest.raises(bridle.ControlRejected):
+                await talk.set_model("haiku")
+            assert (await turn).reason is OutcomeReason.CLI_EXITED
     failures = {
         span.name: (span.attributes or {}).get("error.type")
         for span in laboratory.spans
@@ -273,15 +262,11 @@ RETRY = {
 LIMITED = {"type": "rate_limit_event", "rate_limit_info": {"status": "allowed_warning"}}
 
 
-def test_retries_limits_and_warnings_are_events_of_the_turn() -> None:
+async def test_retries_limits_and_warnings_are_events_of_the_turn() -> None:
     laboratory = Laboratory()
-
-    async def main() -> None:
-        with in_turn.emit(RETRY, LIMITED).garbage().result() as cli:
-            async with start_session(options(cli), laboratory.sdk) as talk:
-                await (await talk.send_user_message("go"))
-
-    run(main)
+    with in_turn.emit(RETRY, LIMITED).garbage().result() as cli:
+        async with start_session(options(cli), laboratory.sdk) as talk:
+            await (await talk.send_user_message("go"))
     events = [
         (event.name, dict(event.attributes or {}))
         for event in laboratory.span("invoke_agent").events
@@ -332,18 +317,14 @@ def test_a_query_is_one_span_that_its_cli_continues() -> None:
     ],
     ids=["result", "api", "crash"],
 )
-def test_a_query_that_went_wrong_is_an_error(script: FakeCli, failure: str) -> None:
+async def test_a_query_that_went_wrong_is_an_error(script: FakeCli, failure: str) -> None:
     laboratory = Laboratory()
-
-    async def main() -> None:
-        with script as cli:
-            try:
-                async for _ in query("go", CliOptions(cli_path=cli.path), laboratory.sdk):
-                    pass
-            except bridle.TransportError:
-                assert failure == "TransportError"
-
-    run(main)
+    with script as cli:
+        try:
+            async for _ in query("go", CliOptions(cli_path=cli.path), laboratory.sdk):
+                pass
+        except bridle.TransportError:
+            assert failure == "TransportError"
     span = laboratory.span("invoke_agent")
     assert span.status.status_code is StatusCode.ERROR
     assert (span.attributes or {})["error.type"] == failure
@@ -431,21 +412,17 @@ def test_what_is_new_or_never_began_is_ignored() -> None:
     assert laboratory.spans == []
 
 
-def test_a_span_ends_for_whatever_began() -> None:
+async def test_a_span_ends_for_whatever_began() -> None:
     """Nothing is kept of a session that is over."""
     laboratory = Laboratory()
-
-    async def main() -> None:
-        script = in_turn.assistant(tool_use("Bash", command="ls")).ask_permission("Bash").silence()
-        with script as cli:
-            bidir = BidirOptions(on_can_use_tool=slow)
-            talk = Session(options(cli), laboratory.sdk, bidir)
-            await talk.connect()
-            _ = await talk.send_user_message("go")
-            await until(lambda: len(laboratory.telemetry._spans) == 3)
-            await talk.stop()
-
-    run(main)
+    script = in_turn.assistant(tool_use("Bash", command="ls")).ask_permission("Bash").silence()
+    with script as cli:
+        bidir = BidirOptions(on_can_use_tool=slow)
+        talk = Session(options(cli), laboratory.sdk, bidir)
+        await talk.connect()
+        _ = await talk.send_user_message("go")
+        await until(lambda: len(laboratory.telemetry._spans) == 3)
+        await talk.stop()
     assert laboratory.telemetry._spans == {}
     names = {span.name for span in laboratory.spans}
     assert names == {"session start", "invoke_agent", "execute_tool Bash", "permission for Bash"}
@@ -473,7 +450,7 @@ def test_the_names_are_those_of_the_conventions() -> None:
     assert list(ours) == list(ours.values())
 
 
-def test_nothing_that_was_said_is_in_a_span_or_a_metric() -> None:
+async def test_nothing_that_was_said_is_in_a_span_or_a_metric() -> None:
     """Prompts, answers, what tools get and give, variables, errors."""
     laboratory = Laboratory()
     script = (
@@ -484,16 +461,12 @@ def test_nothing_that_was_said_is_in_a_span_or_a_metric() -> None:
         .emit(RETRY)
         .result(SECRET, is_error=True, subtype="error_during_execution", errors=[SECRET])
     )
-
-    async def main() -> None:
-        bidir = BidirOptions(on_can_use_tool=lambda _: Allow())
-        with script as cli:
-            chosen = options(cli, env={"TOKEN": SECRET}, system_prompt=SECRET)
-            async with start_session(chosen, laboratory.sdk, bidir) as talk:
-                await (await talk.send_user_message(SECRET))
-                cli.check()
-
-    run(main)
+    bidir = BidirOptions(on_can_use_tool=lambda _: Allow())
+    with script as cli:
+        chosen = options(cli, env={"TOKEN": SECRET}, system_prompt=SECRET)
+        async with start_session(chosen, laboratory.sdk, bidir) as talk:
+            await (await talk.send_user_message(SECRET))
+            cli.check()
     assert len(laboratory.spans) == 4
     assert SECRET not in "".join(span.to_json() for span in laboratory.spans)
     assert SECRET not in str(laboratory._reader.get_metrics_data())

@@ -72,7 +72,7 @@ async def test_runs_use_processes_that_were_started_before(lab: Lab) -> None:
     assert not any(map(is_alive, [*first, *last]))
 
 
-def test_a_run_takes_all_arguments_of_an_agents_run(lab: Lab) -> None:
+async def test_a_run_takes_all_arguments_of_an_agents_run(lab: Lab) -> None:
     seen: list[Any] = []
 
     @bridle.tool
@@ -81,20 +81,17 @@ def test_a_run_takes_all_arguments_of_an_agents_run(lab: Lab) -> None:
         seen.append(context.deps)
         return len(item)
 
-    async def main() -> None:
-        agent = lab.agent(tools=[price], append_system_prompt=lambda deps: f"You serve {deps}.")
-        async with agent.pool(size=1, retry=bridle.Retry(attempts=2)) as pool:
-            prompt = 'CALL mcp__tools__price {"item": "abc"}'
-            outcome = await pool.run(prompt, deps="Ada", keep_messages=True)
-            assert (outcome.ok, outcome.tool_calls) == (True, 1)
-            assert outcome.messages
-            await pool.run(prompt, deps="Bob", retry=None)
-        lines = [entry.members for entries in lab.cli.runs for entry in entries]
-        greetings = [one["request"] for one in lines if "appendSystemPrompt" in str(one)]
-        prompts = {one["appendSystemPrompt"] for one in greetings}
-        assert prompts == {"You serve Ada.", "You serve Bob."}
-
-    run(main)
+    agent = lab.agent(tools=[price], append_system_prompt=lambda deps: f"You serve {deps}.")
+    async with agent.pool(size=1, retry=bridle.Retry(attempts=2)) as pool:
+        prompt = 'CALL mcp__tools__price {"item": "abc"}'
+        outcome = await pool.run(prompt, deps="Ada", keep_messages=True)
+        assert (outcome.ok, outcome.tool_calls) == (True, 1)
+        assert outcome.messages
+        await pool.run(prompt, deps="Bob", retry=None)
+    lines = [entry.members for entries in lab.cli.runs for entry in entries]
+    greetings = [one["request"] for one in lines if "appendSystemPrompt" in str(one)]
+    prompts = {one["appendSystemPrompt"] for one in greetings}
+    assert prompts == {"You serve Ada.", "You serve Bob."}
     assert seen == ["Ada", "Bob"]
 
 
@@ -312,24 +309,22 @@ async def test_a_key_keeps_its_process_and_its_conversation(lab: Lab) -> None:
 
 
 @pytest.mark.longer
-def test_twenty_users_chat_on_four_processes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_twenty_users_chat_on_four_processes(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each key has one conversation, and never two processes."""
     rounds = 2
     processes = Processes(monkeypatch)
-
-    async def main() -> None:
-        async with lab.agent().pool(size=4) as pool:
-            ids = await chat(pool, 20, rounds)
-            numbers = pool.metrics
-            served = numbers.from_ready + numbers.from_idle + numbers.from_start
-            assert served == 20 * rounds
-            assert numbers.idle <= 4
-        assert all(len(one) == 1 for one in ids.values())
-        used = set.union(*ids.values())
-        assert len(used) == 20
-        assert used <= processes.seen
-
-    run(main)
+    async with lab.agent().pool(size=4) as pool:
+        ids = await chat(pool, 20, rounds)
+        numbers = pool.metrics
+        served = numbers.from_ready + numbers.from_idle + numbers.from_start
+        assert served == 20 * rounds
+        assert numbers.idle <= 4
+    assert all(len(one) == 1 for one in ids.values())
+    used = set.union(*ids.values())
+    assert len(used) == 20
+    assert used <= processes.seen
     assert processes.starts >= 20
     assert (processes.of_one, processes.in_all) == (1, 4)
 
@@ -415,7 +410,7 @@ async def test_a_key_without_a_prompt_has_no_conversation_to_resume(lab: Lab) ->
             await ask(session)
 
 
-def test_each_caller_of_a_key_has_its_own_deps_and_readers(newest: Lab) -> None:
+async def test_each_caller_of_a_key_has_its_own_deps_and_readers(newest: Lab) -> None:
     seen: list[object] = []
 
     @bridle.tool
@@ -423,17 +418,14 @@ def test_each_caller_of_a_key_has_its_own_deps_and_readers(newest: Lab) -> None:
         """Note the deps."""
         seen.append(context.deps)
 
-    async def main() -> None:
-        async with newest.agent(tools=[note]).pool(size=1) as pool:
-            async with pool.session(key="a", deps=1) as session:
-                left = session.messages()
-                await ask(session, "CALL mcp__tools__note {}")
-            async with pool.session(key="a", deps=2) as session:
-                assert session.deps == 2
-                await ask(session, "CALL mcp__tools__note {}")
-                assert [message async for message in left] == []
-
-    run(main)
+    async with newest.agent(tools=[note]).pool(size=1) as pool:
+        async with pool.session(key="a", deps=1) as session:
+            left = session.messages()
+            await ask(session, "CALL mcp__tools__note {}")
+        async with pool.session(key="a", deps=2) as session:
+            assert session.deps == 2
+            await ask(session, "CALL mcp__tools__note {}")
+            assert [message async for message in left] == []
     assert seen == [1, 2]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.support.limits import SetLimits
 from tests.support.pools import Lab, ask, parked, pool_of
-from tests.support.processes import run, until
+from tests.support.processes import until
 from tests.support.steps import ReplaceSteps
 
 from bridle import Agent, Allow, AllowAll, OptionsError, ResultMessage
@@ -308,23 +308,20 @@ async def test_a_change_of_a_caller_ends_with_its_block(newest: Lab, change: str
             assert session.pid == pid  # nothing was changed
 
 
-def test_a_permission_rule_that_a_callback_adds_ends_with_the_block(tmp_path: Path) -> None:
-    async def main() -> None:
-        fake = FakeCli(flavour="2.1.197").expect_initialize().expect_user().start_turn()
-        fake = fake.ask_permission("Bash", input={"command": "ls"}).expect_allow()
-        with fake.assistant("Done.").result().wait_for_eof() as cli:
-            agent = Agent(
-                cli_path=cli.path, cwd=str(tmp_path), on_can_use_tool=lambda _: decisions.pop()
-            )
-            async with pool_of(agent, size=1, ready=0) as pool:
-                for kept in (1, 0):
-                    async with pool.session(key=str(kept)) as session:
-                        assert (await (await session.send_user_message("go"))).ok
-                    await until(lambda: pool.metrics.closing == 0)
-                    assert pool.metrics.idle == kept
-
+async def test_a_permission_rule_that_a_callback_adds_ends_with_the_block(tmp_path: Path) -> None:
     decisions: list[Any] = [AllowAll(), Allow()]
-    run(main)
+    fake = FakeCli(flavour="2.1.197").expect_initialize().expect_user().start_turn()
+    fake = fake.ask_permission("Bash", input={"command": "ls"}).expect_allow()
+    with fake.assistant("Done.").result().wait_for_eof() as cli:
+        agent = Agent(
+            cli_path=cli.path, cwd=str(tmp_path), on_can_use_tool=lambda _: decisions.pop()
+        )
+        async with pool_of(agent, size=1, ready=0) as pool:
+            for kept in (1, 0):
+                async with pool.session(key=str(kept)) as session:
+                    assert (await (await session.send_user_message("go"))).ok
+                await until(lambda: pool.metrics.closing == 0)
+                assert pool.metrics.idle == kept
 
 
 async def test_a_caller_gets_the_system_prompt_for_its_deps(newest: Lab) -> None:

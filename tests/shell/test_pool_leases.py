@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.support.limits import SetLimits
 from tests.support.pools import Lab, ask, pool_of
-from tests.support.processes import run, until
+from tests.support.processes import until
 from tests.support.steps import ReplaceSteps
 from tests.support.stores import until_stored
 
@@ -124,7 +124,7 @@ async def test_a_session_whose_lease_was_lost_during_its_start_is_not_kept(
             assert await ask(session) == "You said: hi"
 
 
-def test_a_lease_that_is_lost_during_a_claim_starts_no_other_process(
+async def test_a_lease_that_is_lost_during_a_claim_starts_no_other_process(
     tmp_path: Path, replace_steps: ReplaceSteps, set_limits: SetLimits
 ) -> None:
     set_limits(lease=0.2)
@@ -133,14 +133,6 @@ def test_a_lease_that_is_lost_during_a_claim_starts_no_other_process(
         async def acquire(self, session_id: str, owner: str, seconds: float) -> bool:
             self.is_taken = any("claim_session" in str(lines) for lines in cli.runs)
             return await super().acquire(session_id, owner, seconds)
-
-    async def main() -> None:
-        agent = Agent(cli_path=cli.path, cwd=str(tmp_path), store=Claiming())
-        async with agent.pool(size=1) as pool:
-            with pytest.raises(SessionInUseError) as caught:
-                async with pool.session(key="a"):
-                    pass
-            assert caught.value.session_id == "a"
 
     starts: list[object] = []
     start = PooledSession.connect
@@ -152,7 +144,12 @@ def test_a_lease_that_is_lost_during_a_claim_starts_no_other_process(
     replace_steps(connect_pooled=count)
     fake = FakeCli(flavour="2.1.326").expect_initialize().expect_request("claim_session")
     with fake.silence() as cli:
-        run(main)
+        agent = Agent(cli_path=cli.path, cwd=str(tmp_path), store=Claiming())
+        async with agent.pool(size=1) as pool:
+            with pytest.raises(SessionInUseError) as caught:
+                async with pool.session(key="a"):
+                    pass
+            assert caught.value.session_id == "a"
     assert len(starts) == 1
 
 
@@ -309,7 +306,7 @@ async def test_a_lapse_does_not_lock_the_key_out_of_its_own_pool(
             assert session.pid == pid  # the lapse is over
 
 
-def test_a_lease_that_lapsed_and_is_free_is_kept(set_limits: SetLimits) -> None:
+async def test_a_lease_that_lapsed_and_is_free_is_kept(set_limits: SetLimits) -> None:
     """A session that could not reach its store for a while goes on."""
     late = 0.0
     set_limits(lease_clock=lambda: time.monotonic() + late)
@@ -317,18 +314,14 @@ def test_a_lease_that_lapsed_and_is_free_is_kept(set_limits: SetLimits) -> None:
     async def ask(acquire: Any, *args: Any) -> bool:
         return bool(await acquire(*args))
 
-    async def main() -> None:
-        nonlocal late
-        lost: list[SessionInUseError] = []
-        held = leases.Leases(Store(clock=lambda: time.time() + late), lost.append)
-        await held.take("a", ask)
-        late = mirroring.LEASE + 1.0
-        assert held.has_lapsed
-        await held.renew()
-        assert (lost, held.has_lapsed) == ([], True)
-        await held.aclose()
-
-    run(main)
+    lost: list[SessionInUseError] = []
+    held = leases.Leases(Store(clock=lambda: time.time() + late), lost.append)
+    await held.take("a", ask)
+    late = mirroring.LEASE + 1.0
+    assert held.has_lapsed
+    await held.renew()
+    assert (lost, held.has_lapsed) == ([], True)
+    await held.aclose()
 
 
 async def test_a_lost_lease_is_taken_again_before_the_next_use() -> None:
@@ -411,10 +404,10 @@ async def test_a_key_is_written_more_often_if_the_retention_is_short(
         assert len(await store.saved()) == expected
 
 
-def test_a_store_that_fails_does_not_replace_the_error_of_a_block(
+async def test_a_store_that_fails_does_not_replace_the_error_of_a_block(
     newest: Lab, caplog: pytest.LogCaptureFixture, set_limits: SetLimits
 ) -> None:
-    async def main() -> None:
+    with caplog.at_level("WARNING", "bridle.pool"):
         store = Store(retention=1e6)
         async with pool_of(newest.agent(store=store), size=1, ready=0, max_age=1e-6) as pool:
             async with pool.session(key="a") as session:
@@ -431,13 +424,10 @@ def test_a_store_that_fails_does_not_replace_the_error_of_a_block(
                 await fail()
             async with pool.session(key="a") as session:
                 assert await ask(session) == "You said: hi"
-
-    with caplog.at_level("WARNING", "bridle.pool"):
-        run(main)
     assert "disk full" in caplog.text
 
 
-def test_a_first_prompt_that_cannot_be_undone_is_logged(
+async def test_a_first_prompt_that_cannot_be_undone_is_logged(
     newest: Lab, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Stuck(Store):
@@ -445,14 +435,11 @@ def test_a_first_prompt_that_cannot_be_undone_is_logged(
             self.is_full = True
             raise OSError("no delete")
 
-    async def main() -> None:
+    with caplog.at_level("WARNING", "bridle.pool"):
         pool = newest.agent(store=Stuck()).pool(size=1)
         async with pool, pool.session(key="a") as session:
             with pytest.raises(OptionsError):
                 _ = await session.send_user_message([])
-
-    with caplog.at_level("WARNING", "bridle.pool"):
-        run(main)
     assert "disk full" in caplog.text
 
 

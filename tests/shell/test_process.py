@@ -238,94 +238,77 @@ def test_a_broken_input_is_reported_once_and_not_in_the_midst_of_a_write(
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_an_input_that_breaks_wakes_its_waiters(ended: bool, programs: Programs) -> None:
-    async def main() -> None:
-        recorder = Recorder()
-        process = CliProcess.spawn(
-            programs.shell("read line; exec 0<&-; sleep 300"), plan(), recorder
-        )
-        process.write(b"line\n" + b"x" * MIB)
-        if ended:
-            process.end_input()
-        await process.drain()
-        await asyncio.sleep(0)
-        assert recorder.all("input_failed") == ([] if ended else ["Broken pipe"])
-        await process.aclose()
-
-    run(main)
-
-
-def test_closing_wakes_callers_that_wait_for_room(programs: Programs) -> None:
-    async def main() -> None:
-        process = CliProcess.spawn(programs.shell("exec sleep 300"), plan(), Recorder())
-        process.write(b"x" * MIB)
-        draining = asyncio.create_task(process.drain())
-        given_up = asyncio.create_task(process.drain())
-        await asyncio.sleep(0)
-        given_up.cancel()
-        await process.aclose()
-        await draining
-        process.write(b"x")
+async def test_an_input_that_breaks_wakes_its_waiters(ended: bool, programs: Programs) -> None:
+    recorder = Recorder()
+    process = CliProcess.spawn(programs.shell("read line; exec 0<&-; sleep 300"), plan(), recorder)
+    process.write(b"line\n" + b"x" * MIB)
+    if ended:
         process.end_input()
-
-    run(main)
-
-
-def test_reading_can_wait(programs: Programs) -> None:
-    async def main() -> None:
-        recorder = Recorder()
-        say = "print({!r}, flush=True); sys.stdin.readline()\n"
-        program = programs.python(say.format("one") + say.format("two"))
-        process = CliProcess.spawn(program, plan(), recorder)
-        await until(lambda: recorder.output == b"one\n")
-        process.pause_reading()
-        process.pause_reading()
-        process.write(b"go on\n")
-        output = Path(f"/proc/{process.pid}/syscall")
-        await until(lambda: output.read_text().startswith("0 0x0 "))  # it reads from 0 again
-        assert recorder.output == b"one\n"
-        process.resume_reading()
-        process.resume_reading()
-        await until(lambda: recorder.output == b"one\ntwo\n")
-        await process.aclose()
-
-    run(main)
+    await process.drain()
+    await asyncio.sleep(0)
+    assert recorder.all("input_failed") == ([] if ended else ["Broken pipe"])
+    await process.aclose()
 
 
-def test_the_last_output_of_a_process_is_read_later(
+async def test_closing_wakes_callers_that_wait_for_room(programs: Programs) -> None:
+    process = CliProcess.spawn(programs.shell("exec sleep 300"), plan(), Recorder())
+    process.write(b"x" * MIB)
+    draining = asyncio.create_task(process.drain())
+    given_up = asyncio.create_task(process.drain())
+    await asyncio.sleep(0)
+    given_up.cancel()
+    await process.aclose()
+    await draining
+    process.write(b"x")
+    process.end_input()
+
+
+async def test_reading_can_wait(programs: Programs) -> None:
+    recorder = Recorder()
+    say = "print({!r}, flush=True); sys.stdin.readline()\n"
+    program = programs.python(say.format("one") + say.format("two"))
+    process = CliProcess.spawn(program, plan(), recorder)
+    await until(lambda: recorder.output == b"one\n")
+    process.pause_reading()
+    process.pause_reading()
+    process.write(b"go on\n")
+    output = Path(f"/proc/{process.pid}/syscall")
+    await until(lambda: output.read_text().startswith("0 0x0 "))  # it reads from 0 again
+    assert recorder.output == b"one\n"
+    process.resume_reading()
+    process.resume_reading()
+    await until(lambda: recorder.output == b"one\ntwo\n")
+    await process.aclose()
+
+
+async def test_the_last_output_of_a_process_is_read_later(
     programs: Programs,
 ) -> None:
-    async def main() -> None:
-        recorder = Recorder()
-        process = CliProcess.spawn(programs.shell("echo bye; echo why >&2"), plan(), recorder)
-        process.pause_reading()
-        await until(lambda: recorder.is_over)
-        process.pause_reading()
-        await process.aclose()
-        assert recorder.output == b"bye\n"
-        assert recorder.log[-1] == ("exited", 0)
-        assert process.stderr_tail == "why\n"
-
-    run(main)
+    recorder = Recorder()
+    process = CliProcess.spawn(programs.shell("echo bye; echo why >&2"), plan(), recorder)
+    process.pause_reading()
+    await until(lambda: recorder.is_over)
+    process.pause_reading()
+    await process.aclose()
+    assert recorder.output == b"bye\n"
+    assert recorder.log[-1] == ("exited", 0)
+    assert process.stderr_tail == "why\n"
 
 
-def test_an_error_over_the_last_words_does_not_hide_the_exit(programs: Programs) -> None:
+async def test_an_error_over_the_last_words_does_not_hide_the_exit(programs: Programs) -> None:
     class Clumsy(Recorder):
         def received(self, data: bytes) -> None:
             raise ValueError(data)
 
-    async def main() -> None:
-        problems: list[str] = []
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: problems.append(str(context["exception"])))
-        recorder = Clumsy()
-        process = CliProcess.spawn(programs.shell("echo bye"), plan(), recorder)
-        process.pause_reading()
-        await until(lambda: recorder.has_exited)
-        await process.aclose()
-        assert problems == ["b'bye\\n'"]
-
-    run(main)
+    problems: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: problems.append(str(context["exception"])))
+    recorder = Clumsy()
+    process = CliProcess.spawn(programs.shell("echo bye"), plan(), recorder)
+    process.pause_reading()
+    await until(lambda: recorder.has_exited)
+    await process.aclose()
+    assert problems == ["b'bye\\n'"]
 
 
 # ---------------------------------------------------------------- stderr
@@ -353,33 +336,28 @@ def test_stderr_comes_as_lines_of_bounded_length(
     assert recorder.output == b"out\n"
 
 
-def test_the_tail_of_stderr_is_bounded_and_begins_with_a_whole_line(programs: Programs) -> None:
+async def test_the_tail_of_stderr_is_bounded_and_begins_with_a_whole_line(
+    programs: Programs,
+) -> None:
     """R413, C24."""
-
-    async def main() -> None:
-        recorder = Recorder()
-        source = "for n in range(100_000): print(f'line {n}', file=sys.stderr)"
-        process = CliProcess.spawn(programs.python(source), plan(), recorder)
-        await until(lambda: recorder.is_over)
-        await process.aclose()
-        tail = process.stderr_tail.splitlines()
-        assert 60_000 < len(process.stderr_tail) <= 1 << 16
-        assert tail == [f"line {n}" for n in range(100_000 - len(tail), 100_000)]
-        assert recorder.all("wrote_stderr") == [f"line {n}" for n in range(100_000)]
-
-    run(main)
+    recorder = Recorder()
+    source = "for n in range(100_000): print(f'line {n}', file=sys.stderr)"
+    process = CliProcess.spawn(programs.python(source), plan(), recorder)
+    await until(lambda: recorder.is_over)
+    await process.aclose()
+    tail = process.stderr_tail.splitlines()
+    assert 60_000 < len(process.stderr_tail) <= 1 << 16
+    assert tail == [f"line {n}" for n in range(100_000 - len(tail), 100_000)]
+    assert recorder.all("wrote_stderr") == [f"line {n}" for n in range(100_000)]
 
 
-def test_the_tail_of_one_endless_line_is_its_end(programs: Programs) -> None:
-    async def main() -> None:
-        recorder = Recorder()
-        source = f"os.write(2, b'a' * {MIB} + b'z')"
-        process = CliProcess.spawn(programs.python(source), plan(), recorder)
-        await until(lambda: recorder.is_over)
-        await process.aclose()
-        assert process.stderr_tail == "a" * 65_535 + "z"
-
-    run(main)
+async def test_the_tail_of_one_endless_line_is_its_end(programs: Programs) -> None:
+    recorder = Recorder()
+    source = f"os.write(2, b'a' * {MIB} + b'z')"
+    process = CliProcess.spawn(programs.python(source), plan(), recorder)
+    await until(lambda: recorder.is_over)
+    await process.aclose()
+    assert process.stderr_tail == "a" * 65_535 + "z"
 
 
 def test_a_flood_on_stderr_does_not_hold_up_the_output(programs: Programs, run_on: RunOn) -> None:
@@ -402,24 +380,20 @@ def test_a_flood_on_stderr_does_not_hold_up_the_output(programs: Programs, run_o
 # ---------------------------------------------------------------- starting
 
 
-def test_it_runs_as_planned(programs: Programs, tmp_path: Path) -> None:
+async def test_it_runs_as_planned(programs: Programs, tmp_path: Path) -> None:
     """R159: no shell, the planned arguments, environment and directory, a session of its own."""
     facts = "sys.argv[1:], dict(os.environ), os.getcwd(), os.getsid(0) == os.getpid()"
     program = programs.python(f"import json; print(json.dumps([{facts}]))")
     launch = plan(
         argv=("--a=$HOME *", "--b"), env={"B": "2"}, inherit_env=("A",), cwd=str(tmp_path)
     )
-
-    async def main() -> Recorder:
-        recorder = Recorder()
-        process = CliProcess.spawn(
-            program, launch, recorder, environ={"A": "1", "X": "9", MARK: "outer"}
-        )
-        await until(lambda: recorder.is_over)
-        await process.aclose()
-        return recorder
-
-    argv, environ, cwd, is_leader = json.loads(run(main).output)
+    recorder = Recorder()
+    process = CliProcess.spawn(
+        program, launch, recorder, environ={"A": "1", "X": "9", MARK: "outer"}
+    )
+    await until(lambda: recorder.is_over)
+    await process.aclose()
+    argv, environ, cwd, is_leader = json.loads(recorder.output)
     outer, _, mark = environ.pop(MARK).partition(":")
     environ.pop("LC_CTYPE", None)  # Python's own doing
     assert argv == ["--a=$HOME *", "--b"]
@@ -429,45 +403,38 @@ def test_it_runs_as_planned(programs: Programs, tmp_path: Path) -> None:
     assert (outer, len(mark)) == ("outer", 32)
 
 
-def test_it_inherits_no_descriptor(programs: Programs) -> None:
+async def test_it_inherits_no_descriptor(programs: Programs) -> None:
     """R422."""
-
-    async def main() -> None:
-        reading, writing = os.pipe()
-        os.set_inheritable(writing, True)
-        first = CliProcess.spawn(programs.python(STUBBORN), plan(), Recorder())
-        recorder = await run_to_end(
-            programs.python("print(sorted(map(int, os.listdir('/proc/self/fd'))))", "b")
-        )
-        assert recorder.output == b"[0, 1, 2, 3]\n"  # 3 is that of the directory it lists
-        await first.aclose()
-        os.close(reading)
-        os.close(writing)
-
-    run(main)
+    reading, writing = os.pipe()
+    os.set_inheritable(writing, True)
+    first = CliProcess.spawn(programs.python(STUBBORN), plan(), Recorder())
+    recorder = await run_to_end(
+        programs.python("print(sorted(map(int, os.listdir('/proc/self/fd'))))", "b")
+    )
+    assert recorder.output == b"[0, 1, 2, 3]\n"  # 3 is that of the directory it lists
+    await first.aclose()
+    os.close(reading)
+    os.close(writing)
 
 
-def test_private_files_are_for_the_owner_alone_and_removed_at_the_end(
+async def test_private_files_are_for_the_owner_alone_and_removed_at_the_end(
     programs: Programs, temporary: Path
 ) -> None:
-    async def main() -> None:
-        recorder = Recorder()
-        program = programs.shell('for file; do cat "${file#*=}"; echo; done; cat')
-        argv = ("--settings=\0--settings", "--mcp-config=\0--mcp-config")
-        process = CliProcess.spawn(program, plan(argv=argv, files=(SECRET, BLANK)), recorder)
-        await until(lambda: recorder.output.endswith(b"\n\n"))
-        [directory] = temporary.iterdir()
-        assert directory.name.startswith("bridle-")
-        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-        files = sorted(directory.iterdir())
-        assert [file.read_bytes() for file in files] == [SECRET.content, BLANK.content]
-        assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
-        assert b"secret" not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
-        await process.aclose()
-        assert recorder.output == SECRET.content + b"\n\n"
-        assert list(temporary.iterdir()) == []
-
-    run(main)
+    recorder = Recorder()
+    program = programs.shell('for file; do cat "${file#*=}"; echo; done; cat')
+    argv = ("--settings=\0--settings", "--mcp-config=\0--mcp-config")
+    process = CliProcess.spawn(program, plan(argv=argv, files=(SECRET, BLANK)), recorder)
+    await until(lambda: recorder.output.endswith(b"\n\n"))
+    [directory] = temporary.iterdir()
+    assert directory.name.startswith("bridle-")
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    files = sorted(directory.iterdir())
+    assert [file.read_bytes() for file in files] == [SECRET.content, BLANK.content]
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert b"secret" not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+    await process.aclose()
+    assert recorder.output == SECRET.content + b"\n\n"
+    assert list(temporary.iterdir()) == []
 
 
 FAILURES: dict[str, tuple[str, dict[str, Any], int | None, str]] = {
@@ -490,7 +457,7 @@ FAILURES: dict[str, tuple[str, dict[str, Any], int | None, str]] = {
 
 
 @pytest.mark.parametrize("what", FAILURES)
-def test_a_failed_start_says_why_and_leaves_nothing(
+async def test_a_failed_start_says_why_and_leaves_nothing(
     what: str, programs: Programs, temporary: Path
 ) -> None:
     path, changes, number, reason = FAILURES[what]
@@ -500,24 +467,18 @@ def test_a_failed_start_says_why_and_leaves_nothing(
         "orphan": programs.write("orphan", "#!/nowhere/node\n"),
         "good": programs.shell("exec cat", "good"),
     }
-
-    async def main() -> None:
-        with pytest.raises(SpawnError) as caught:
-            CliProcess.spawn(path.format(**names), plan(files=(SECRET,), **changes), Recorder())
-        assert (caught.value.errno, caught.value.os_error) == (number, reason.format(**names))
-
-    run(main)
+    with pytest.raises(SpawnError) as caught:
+        CliProcess.spawn(path.format(**names), plan(files=(SECRET,), **changes), Recorder())
+    assert (caught.value.errno, caught.value.os_error) == (number, reason.format(**names))
     assert list(temporary.iterdir()) == []
 
 
-def test_no_private_directory_means_no_start(programs: Programs, set_limits: SetLimits) -> None:
+async def test_no_private_directory_means_no_start(
+    programs: Programs, set_limits: SetLimits
+) -> None:
     set_limits(temporary_directory="/nowhere")
-
-    async def main() -> None:
-        with pytest.raises(SpawnError, match="No such file or directory: /nowhere/bridle-"):
-            CliProcess.spawn(programs.shell("exec cat"), plan(files=(SECRET,)), Recorder())
-
-    run(main)
+    with pytest.raises(SpawnError, match="No such file or directory: /nowhere/bridle-"):
+        CliProcess.spawn(programs.shell("exec cat"), plan(files=(SECRET,)), Recorder())
 
 
 def test_a_loop_that_cannot_watch_descriptors_gets_an_error_and_no_process(
@@ -577,56 +538,48 @@ def family(programs: Programs, how: str, then: str) -> str:
 
 @pytest.mark.parametrize("how", OFFSPRING)
 @pytest.mark.parametrize("then", ["lives on", "exits", "is killed"])
-def test_no_descendant_survives_the_close(
+async def test_no_descendant_survives_the_close(
     how: str, then: str, programs: Programs, tmp_path: Path
 ) -> None:
     """R356, R362: not even one that let go of everything, or whose CLI is gone already."""
-
-    async def main() -> None:
-        recorder = Recorder()
-        program = family(programs, how, "print('x')" if then == "exits" else STUBBORN)
-        process = CliProcess.spawn(program, plan(cwd=str(tmp_path)), recorder)
-        await until(lambda: recorder.output)
-        sleeper = int((tmp_path / "pid").read_text())
-        if then == "is killed":
-            os.kill(process.pid, SIGKILL)
-        if then != "lives on":
-            await until(lambda: recorder.has_exited)
-        assert is_alive(sleeper)
-        await process.aclose()
-        assert not is_alive(sleeper)
-        assert not is_alive(process.pid)
-        assert recorder.all("exited") == [0 if then == "exits" else -SIGKILL]
-
-    run(main)
+    recorder = Recorder()
+    program = family(programs, how, "print('x')" if then == "exits" else STUBBORN)
+    process = CliProcess.spawn(program, plan(cwd=str(tmp_path)), recorder)
+    await until(lambda: recorder.output)
+    sleeper = int((tmp_path / "pid").read_text())
+    if then == "is killed":
+        os.kill(process.pid, SIGKILL)
+    if then != "lives on":
+        await until(lambda: recorder.has_exited)
+    assert is_alive(sleeper)
+    await process.aclose()
+    assert not is_alive(sleeper)
+    assert not is_alive(process.pid)
+    assert recorder.all("exited") == [0 if then == "exits" else -SIGKILL]
 
 
-def test_the_exit_is_reported_while_a_descendant_holds_the_output_open(
+async def test_the_exit_is_reported_while_a_descendant_holds_the_output_open(
     programs: Programs, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        recorder = Recorder()
-        program = family(programs, "holds the output", "print('last words')")
-        process = CliProcess.spawn(program, plan(cwd=str(tmp_path)), recorder)
-        await until(lambda: recorder.has_exited)
-        assert recorder.log == [("received", b"last words\n"), ("exited", 0)]
-        await process.aclose()
-        assert recorder.all("output_ended") == []
-
-    run(main)
+    recorder = Recorder()
+    program = family(programs, "holds the output", "print('last words')")
+    process = CliProcess.spawn(program, plan(cwd=str(tmp_path)), recorder)
+    await until(lambda: recorder.has_exited)
+    assert recorder.log == [("received", b"last words\n"), ("exited", 0)]
+    await process.aclose()
+    assert recorder.all("output_ended") == []
 
 
-def test_a_descendant_that_never_stops_writing_does_not_hide_the_exit(programs: Programs) -> None:
-    async def main() -> None:
-        recorder = Recorder()
-        program = programs.shell("yes & echo $! >&2")
-        process = CliProcess.spawn(program, plan(), recorder)
-        await until(lambda: recorder.has_exited)
-        [pid] = recorder.all("wrote_stderr")
-        await process.aclose()
-        assert not is_alive(int(pid))
-
-    run(main)
+async def test_a_descendant_that_never_stops_writing_does_not_hide_the_exit(
+    programs: Programs,
+) -> None:
+    recorder = Recorder()
+    program = programs.shell("yes & echo $! >&2")
+    process = CliProcess.spawn(program, plan(), recorder)
+    await until(lambda: recorder.has_exited)
+    [pid] = recorder.all("wrote_stderr")
+    await process.aclose()
+    assert not is_alive(int(pid))
 
 
 def test_terminating_and_killing_reach_the_whole_tree(
@@ -685,7 +638,7 @@ ESCAPES["own session"] = f"print({ESCAPES['own session']}.pid, flush=True)"
 
 @pytest.mark.parametrize("how", ESCAPES)
 @pytest.mark.parametrize("end", ["exit", "kill", "terminate", "close"])
-def test_a_descendant_without_environment_in_its_own_session_is_ended(
+async def test_a_descendant_without_environment_in_its_own_session_is_ended(
     how: str, end: str, programs: Programs
 ) -> None:
     """R137: also if the CLI is gone before anything looks for its descendants."""
@@ -696,25 +649,21 @@ sleeper = [sys.executable, "-ISc", deaf]
 {ESCAPES[how]}
 sys.stdin.read()
 """
-
-    async def main() -> None:
-        recorder = Recorder()
-        process = CliProcess.spawn(programs.python(source), plan(), recorder)
-        await until(lambda: recorder.output.endswith(b"\n"))
-        child = int(recorder.output)
-        assert is_alive(child)
-        if end == "exit":
-            process.end_input()
-        elif end == "kill":
-            os.kill(process.pid, SIGKILL)
-        elif end == "terminate":
-            process.terminate()
-        if end != "close":
-            await until(lambda: recorder.has_exited)
-        await process.aclose()
-        assert not is_alive(child)
-
-    run(main)
+    recorder = Recorder()
+    process = CliProcess.spawn(programs.python(source), plan(), recorder)
+    await until(lambda: recorder.output.endswith(b"\n"))
+    child = int(recorder.output)
+    assert is_alive(child)
+    if end == "exit":
+        process.end_input()
+    elif end == "kill":
+        os.kill(process.pid, SIGKILL)
+    elif end == "terminate":
+        process.terminate()
+    if end != "close":
+        await until(lambda: recorder.has_exited)
+    await process.aclose()
+    assert not is_alive(child)
 
 
 def test_a_process_that_the_cli_starts_at_once_is_ended(programs: Programs) -> None:
@@ -726,37 +675,30 @@ def test_a_process_that_the_cli_starts_at_once_is_ended(programs: Programs) -> N
         assert not any(map(is_alive, map(int, recorder.output.split())))
 
 
-def test_a_descriptor_that_other_code_closed_does_not_stop_the_close(
+async def test_a_descriptor_that_other_code_closed_does_not_stop_the_close(
     programs: Programs,
 ) -> None:
     """As ``os.closerange`` does, or a library that turns the program into a daemon."""
-
-    async def main() -> None:
-        recorder = Recorder()
-        process = CliProcess.spawn(programs.python(STUBBORN), plan(), recorder)
-        popen = process._resources.popen
-        assert popen.stdin is not None
-        os.close(popen.stdin.fileno())
-        await process.aclose()
-        assert not os.path.exists(f"/proc/{process.pid}")
-        assert ("exited", -SIGKILL) in recorder.log
-
-    run(main)
+    recorder = Recorder()
+    process = CliProcess.spawn(programs.python(STUBBORN), plan(), recorder)
+    popen = process._resources.popen
+    assert popen.stdin is not None
+    os.close(popen.stdin.fileno())
+    await process.aclose()
+    assert not os.path.exists(f"/proc/{process.pid}")
+    assert ("exited", -SIGKILL) in recorder.log
 
 
-def test_cancelling_the_close_does_not_stop_it(programs: Programs) -> None:
-    async def main() -> None:
-        process = CliProcess.spawn(programs.python(STUBBORN), plan(), Recorder())
-        pid = process.pid
-        closing = asyncio.create_task(process.aclose())
-        await asyncio.sleep(0)
-        closing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await closing
-        del process, closing
-        await until(lambda: not os.path.exists(f"/proc/{pid}"))
-
-    run(main)
+async def test_cancelling_the_close_does_not_stop_it(programs: Programs) -> None:
+    process = CliProcess.spawn(programs.python(STUBBORN), plan(), Recorder())
+    pid = process.pid
+    closing = asyncio.create_task(process.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    del process, closing
+    await until(lambda: not os.path.exists(f"/proc/{pid}"))
 
 
 def test_closing_gives_up_in_time_and_the_watchdog_goes_on(
@@ -860,7 +802,7 @@ def test_a_dropped_process_is_killed_while_the_loop_goes_on(
     run_on(main)
 
 
-def test_a_process_in_a_cycle_of_garbage_is_killed(programs: Programs) -> None:
+async def test_a_process_in_a_cycle_of_garbage_is_killed(programs: Programs) -> None:
     class Session(Recorder):
         process: CliProcess
 
@@ -870,26 +812,18 @@ def test_a_process_in_a_cycle_of_garbage_is_killed(programs: Programs) -> None:
         await until(lambda: session.output)
         return session.process.pid, weakref.ref(session)
 
-    async def main() -> None:
-        pid, session = await talk()
-        with never_closed(pid):
-            pass
-        assert session() is None
-        assert not os.path.exists(f"/proc/{pid}")
-        await asyncio.sleep(0.01)
-
-    run(main)
+    pid, session = await talk()
+    with never_closed(pid):
+        pass
+    assert session() is None
+    assert not os.path.exists(f"/proc/{pid}")
+    await asyncio.sleep(0.01)
 
 
-def test_fifty_processes_leave_no_descriptor(programs: Programs) -> None:
-    async def main() -> None:
-        before = open_descriptors()
-        await asyncio.gather(
-            *(run_to_end(programs.shell("exec cat"), data=b"x\n") for _ in range(50))
-        )
-        await until(lambda: open_descriptors() <= before)
-
-    run(main)
+async def test_fifty_processes_leave_no_descriptor(programs: Programs) -> None:
+    before = open_descriptors()
+    await asyncio.gather(*(run_to_end(programs.shell("exec cat"), data=b"x\n") for _ in range(50)))
+    await until(lambda: open_descriptors() <= before)
 
 
 def test_a_process_takes_three_descriptors(programs: Programs, run_on: RunOn) -> None:
@@ -938,13 +872,13 @@ def test_three_hundred_processes_fit_into_the_usual_limit_of_descriptors() -> No
 # ---------------------------------------------------------------- odd surroundings
 
 
-def test_without_process_descriptors_the_exit_is_noticed(
+async def test_without_process_descriptors_the_exit_is_noticed(
     programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "pidfd_open")
-    recorder = run(lambda: run_to_end(programs.shell("exit 3")))
+    recorder = await run_to_end(programs.shell("exit 3"))
     assert recorder.log == [("output_ended", None), ("exited", 3)]
-    test_no_descendant_survives_the_close("daemon", "is killed", programs, tmp_path)
+    await test_no_descendant_survives_the_close("daemon", "is killed", programs, tmp_path)
 
 
 def test_without_proc_the_group_is_ended(
@@ -1056,39 +990,33 @@ while [ $(wc -l <pids) -lt 3 ]; do sleep 0.01; done
 @pytest.mark.longer(after=1)
 @pytest.mark.parametrize("cli", CLIS)
 @pytest.mark.parametrize("ending", ["closed", "terminated", "killed from outside"])
-def test_a_real_cli_leaves_nothing_of_what_its_tools_started(cli: Path, ending: str) -> None:
+async def test_a_real_cli_leaves_nothing_of_what_its_tools_started(cli: Path, ending: str) -> None:
     initialize = {
         "type": "control_request",
         "request_id": "1",
         "request": {"subtype": "initialize"},
     }
     prompt = {"type": "user", "message": {"role": "user", "content": "Go"}}
-
-    async def main() -> None:
-        async with ScriptedModel([[tool_use("Bash", command=DETACHED)], [text("Done")]]) as model:
-            recorder = Recorder()
-            launch = plan(argv=FLAGS, env=model.env, inherit_env=("PATH",), cwd=str(model.home))
-            process = CliProcess.spawn(str(cli), launch, recorder)
-            process.write(
-                b"".join(json.dumps(line).encode() + b"\n" for line in (initialize, prompt))
-            )
-            await until(lambda: b'"type":"result"' in recorder.output)
-            pids = [int(pid) for pid in (model.home / "pids").read_text().split()]
-            assert all(map(is_alive, pids))
-            if ending == "terminated":
-                process.terminate()
-            elif ending == "killed from outside":
-                os.kill(process.pid, SIGKILL)
-            if ending != "closed":
-                await until(lambda: recorder.has_exited)
-            await process.aclose()
-            assert not any(map(is_alive, (*pids, process.pid)))
-            # Closed, it is killed, unless the end of its input made it leave a moment earlier.
-            codes = {"closed": (-SIGKILL, 0), "terminated": (143,)}.get(ending, (-SIGKILL,))
-            [code] = recorder.all("exited")
-            assert code in codes
-
-    run(main)
+    async with ScriptedModel([[tool_use("Bash", command=DETACHED)], [text("Done")]]) as model:
+        recorder = Recorder()
+        launch = plan(argv=FLAGS, env=model.env, inherit_env=("PATH",), cwd=str(model.home))
+        process = CliProcess.spawn(str(cli), launch, recorder)
+        process.write(b"".join(json.dumps(line).encode() + b"\n" for line in (initialize, prompt)))
+        await until(lambda: b'"type":"result"' in recorder.output)
+        pids = [int(pid) for pid in (model.home / "pids").read_text().split()]
+        assert all(map(is_alive, pids))
+        if ending == "terminated":
+            process.terminate()
+        elif ending == "killed from outside":
+            os.kill(process.pid, SIGKILL)
+        if ending != "closed":
+            await until(lambda: recorder.has_exited)
+        await process.aclose()
+        assert not any(map(is_alive, (*pids, process.pid)))
+        # Closed, it is killed, unless the end of its input made it leave a moment earlier.
+        codes = {"closed": (-SIGKILL, 0), "terminated": (143,)}.get(ending, (-SIGKILL,))
+        [code] = recorder.all("exited")
+        assert code in codes
 
 
 @pytest.mark.parametrize("cli", CLIS)

@@ -207,48 +207,37 @@ def test_a_recovery_needs_a_store_and_the_id_of_a_session() -> None:
         assert caught.value.field == field
 
 
-def test_a_session_that_is_nowhere_is_not_found() -> None:
-    async def main() -> None:
-        with pytest.raises(SessionNotFoundError):
-            await bridle.Agent(store=MemoryStore()).recover(ID)
-
-    run(main)
+async def test_a_session_that_is_nowhere_is_not_found() -> None:
+    with pytest.raises(SessionNotFoundError):
+        await bridle.Agent(store=MemoryStore()).recover(ID)
 
 
-def test_a_session_of_which_only_a_probe_is_stored_is_not_found() -> None:
+async def test_a_session_of_which_only_a_probe_is_stored_is_not_found() -> None:
     """Bridle writes the probe to find out if a store rejects an entry."""
-
-    async def main() -> None:
-        store = MemoryStore()
-        await store.append(SessionKey(ID, "journal"), [{"type": "probe", "uuid": "x", "at": 1.0}])
-        with pytest.raises(SessionNotFoundError):
-            await bridle.Agent(store=store).recover(ID)
-
-    run(main)
+    store = MemoryStore()
+    await store.append(SessionKey(ID, "journal"), [{"type": "probe", "uuid": "x", "at": 1.0}])
+    with pytest.raises(SessionNotFoundError):
+        await bridle.Agent(store=store).recover(ID)
 
 
 # ---------------------------------------------------------------- without a CLI
 
 
-def test_finished_turns_are_recovered_without_a_cli() -> None:
+async def test_finished_turns_are_recovered_without_a_cli() -> None:
     """From the journal and from the transcript, in the order of the prompts, and only once."""
     store = MemoryStore()
-
-    async def main() -> None:
-        await keep(
-            store,
-            [prompt("p1"), prompt("p2"), ended("p2", text="two", cost_usd=0.5)],
-            [user("p1"), answer("a1", "p1", "one"), user("p2", "a1"), answer("a2", "p2", "x")],
-        )
-        agent = bridle.Agent(store=store, cli_path="/nowhere/claude")
-        first, second = await agent.recover(ID)
-        assert (first.uuid, first.text, first.cost_usd) == ("p1", "one", None)
-        assert (first.session_id, first.reason) == (ID, OutcomeReason.COMPLETED)
-        assert (second.uuid, second.text, second.cost_usd) == ("p2", "two", 0.5)
-        assert (await kinds(store))[-2:] == ["received #1", "received #2"]
-        assert await agent.recover(ID) == []
-
-    run(main)
+    await keep(
+        store,
+        [prompt("p1"), prompt("p2"), ended("p2", text="two", cost_usd=0.5)],
+        [user("p1"), answer("a1", "p1", "one"), user("p2", "a1"), answer("a2", "p2", "x")],
+    )
+    agent = bridle.Agent(store=store, cli_path="/nowhere/claude")
+    first, second = await agent.recover(ID)
+    assert (first.uuid, first.text, first.cost_usd) == ("p1", "one", None)
+    assert (first.session_id, first.reason) == (ID, OutcomeReason.COMPLETED)
+    assert (second.uuid, second.text, second.cost_usd) == ("p2", "two", 0.5)
+    assert (await kinds(store))[-2:] == ["received #1", "received #2"]
+    assert await agent.recover(ID) == []
 
 
 @pytest.mark.parametrize("has_file", [True, False])
@@ -288,51 +277,43 @@ def test_a_recovery_reads_and_plans_outside_of_the_event_loop(
     assert all(loop not in threads for threads in working.values()), working
 
 
-def test_a_conversation_without_a_journal_has_nothing_to_recover() -> None:
+async def test_a_conversation_without_a_journal_has_nothing_to_recover() -> None:
     store = MemoryStore()
-
-    async def main() -> None:
-        await keep(store, [], [user("p1")])
-        assert await bridle.Agent(store=store, cli_path="/nowhere/claude").recover(ID) == []
-
-    run(main)
+    await keep(store, [], [user("p1")])
+    assert await bridle.Agent(store=store, cli_path="/nowhere/claude").recover(ID) == []
 
 
-def test_a_prompt_is_not_sent_while_a_call_waits_for_approval() -> None:
+async def test_a_prompt_is_not_sent_while_a_call_waits_for_approval() -> None:
     """The CLI would drop the call, and take its deferral for the outcome of the prompt."""
     store = MemoryStore()
     pending = PendingApproval(
         session_id=ID, tool_use_id="t1", tool_name="Bash", tool_input={"command": "make deploy"}
     )
-
-    async def main() -> None:
-        deferred = ended("p2", reason=OutcomeReason.TOOL_DEFERRED, pending=pending)
-        await keep(
-            store,
-            [prompt("p1"), prompt("p2"), deferred, received_entry("p2")],
-            [user("p2")],
-        )
-        agent = bridle.Agent(store=store, cli_path="/nowhere/claude")
-        for _ in range(2):  # the prompt stays open
-            (outcome,) = await agent.recover(ID)
-            assert (outcome.uuid, outcome.reason) == ("p1", OutcomeReason.TOOL_DEFERRED)
-            assert (outcome.pending, outcome.session_id) == (pending, ID)
-        # The call is decided, and runs.
-        call = ToolCallEntry(
-            uuid=str(uuid4()),
-            at=time.time(),
-            tool_use_id="t1",
-            tool_name="Bash",
-            tool_input={},
-            idempotency_key="k",
-        )
-        await keep(store, [call])
-        with FakeCli.auto(transcripts=True) as cli:
-            (outcome,) = await agent.replace(cli_path=cli.path).recover(ID)
-            assert (outcome.uuid, outcome.ok) == ("p1", True)
-        assert await agent.recover(ID) == []
-
-    run(main)
+    deferred = ended("p2", reason=OutcomeReason.TOOL_DEFERRED, pending=pending)
+    await keep(
+        store,
+        [prompt("p1"), prompt("p2"), deferred, received_entry("p2")],
+        [user("p2")],
+    )
+    agent = bridle.Agent(store=store, cli_path="/nowhere/claude")
+    for _ in range(2):  # the prompt stays open
+        (outcome,) = await agent.recover(ID)
+        assert (outcome.uuid, outcome.reason) == ("p1", OutcomeReason.TOOL_DEFERRED)
+        assert (outcome.pending, outcome.session_id) == (pending, ID)
+    # The call is decided, and runs.
+    call = ToolCallEntry(
+        uuid=str(uuid4()),
+        at=time.time(),
+        tool_use_id="t1",
+        tool_name="Bash",
+        tool_input={},
+        idempotency_key="k",
+    )
+    await keep(store, [call])
+    with FakeCli.auto(transcripts=True) as cli:
+        (outcome,) = await agent.replace(cli_path=cli.path).recover(ID)
+        assert (outcome.uuid, outcome.ok) == ("p1", True)
+    assert await agent.recover(ID) == []
 
 
 def deferral(uuid: str, parent: str) -> list[dict[str, Any]]:
@@ -347,61 +328,49 @@ def deferral(uuid: str, parent: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_waiting_call_that_only_the_transcript_has_is_not_dropped() -> None:
+async def test_a_waiting_call_that_only_the_transcript_has_is_not_dropped() -> None:
     """The program died before it could write the outcome of the turn."""
     store = MemoryStore()
-
-    async def main() -> None:
-        await keep(store, [prompt("p1"), prompt("p2")], [user("p2"), *deferral("t1", "p2")])
-        with FakeCli.auto(transcripts=True) as cli:
-            first, second = await bridle.Agent(cli_path=cli.path, store=store).recover(ID)
-            assert prompts_of(cli) == []
-        for outcome in (first, second):
-            assert outcome.reason is OutcomeReason.TOOL_DEFERRED
-            assert outcome.pending is not None
-            assert outcome.pending.tool_use_id == "t1"
-        assert (await kinds(store))[-1] == "received #2"
-
-    run(main)
+    await keep(store, [prompt("p1"), prompt("p2")], [user("p2"), *deferral("t1", "p2")])
+    with FakeCli.auto(transcripts=True) as cli:
+        first, second = await bridle.Agent(cli_path=cli.path, store=store).recover(ID)
+        assert prompts_of(cli) == []
+    for outcome in (first, second):
+        assert outcome.reason is OutcomeReason.TOOL_DEFERRED
+        assert outcome.pending is not None
+        assert outcome.pending.tool_use_id == "t1"
+    assert (await kinds(store))[-1] == "received #2"
 
 
-def test_a_call_that_a_later_prompt_has_dropped_does_not_hold_a_prompt_back() -> None:
+async def test_a_call_that_a_later_prompt_has_dropped_does_not_hold_a_prompt_back() -> None:
     store = MemoryStore()
     pending = PendingApproval(session_id=ID, tool_use_id="t1", tool_name="Bash", tool_input={})
-
-    async def main() -> None:
-        deferred = ended("p1", reason=OutcomeReason.TOOL_DEFERRED, pending=pending)
-        crashed = ended("p2", reason=OutcomeReason.CLI_EXITED)
-        await keep(
-            store,
-            [prompt("p1"), deferred, received_entry("p1"), prompt("p2"), crashed],
-            [user("p1"), *deferral("t1", "p1"), user("p2", "t1")],
-        )
-        with FakeCli.auto(transcripts=True) as cli:
-            (outcome,) = await bridle.Agent(cli_path=cli.path, store=store).recover(ID)
-        assert (outcome.uuid, outcome.ok) == ("p2", True)
-
-    run(main)
+    deferred = ended("p1", reason=OutcomeReason.TOOL_DEFERRED, pending=pending)
+    crashed = ended("p2", reason=OutcomeReason.CLI_EXITED)
+    await keep(
+        store,
+        [prompt("p1"), deferred, received_entry("p1"), prompt("p2"), crashed],
+        [user("p1"), *deferral("t1", "p1"), user("p2", "t1")],
+    )
+    with FakeCli.auto(transcripts=True) as cli:
+        (outcome,) = await bridle.Agent(cli_path=cli.path, store=store).recover(ID)
+    assert (outcome.uuid, outcome.ok) == ("p2", True)
 
 
-def test_structured_output_is_converted_again() -> None:
+async def test_structured_output_is_converted_again() -> None:
     store = MemoryStore()
-
-    async def main() -> None:
-        await keep(store, [prompt("p1"), ended("p1", structured_output={"value": 4})])
-        await keep(store, [prompt("p2"), ended("p2", text="four")])
-        await keep(store, [prompt("p3"), ended("p3", structured_output={"value": "x"})])
-        outcomes = await bridle.Agent(store=store).recover(ID, output_type=int)
-        assert [(one.output, str(one.reason)) for one in outcomes] == [
-            (4, "completed"),
-            (None, "output_missing"),
-            (None, "output_invalid"),
-        ]
-
-    run(main)
+    await keep(store, [prompt("p1"), ended("p1", structured_output={"value": 4})])
+    await keep(store, [prompt("p2"), ended("p2", text="four")])
+    await keep(store, [prompt("p3"), ended("p3", structured_output={"value": "x"})])
+    outcomes = await bridle.Agent(store=store).recover(ID, output_type=int)
+    assert [(one.output, str(one.reason)) for one in outcomes] == [
+        (4, "completed"),
+        (None, "output_missing"),
+        (None, "output_invalid"),
+    ]
 
 
-def test_the_file_of_the_cli_completes_the_store(home: Path) -> None:
+async def test_the_file_of_the_cli_completes_the_store(home: Path) -> None:
     """The program died before it could copy the last entries."""
     store = MemoryStore()
     entries = [user("p1"), answer("a1", "p1", "from the file")]
@@ -409,14 +378,10 @@ def test_the_file_of_the_cli_completes_the_store(home: Path) -> None:
     place.mkdir(parents=True)
     lines = [*entries, {"type": "last-prompt", "leafUuid": "a1"}]
     (place / f"{ID}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
-
-    async def main() -> None:
-        await keep(store, [prompt("p1")], entries[:1])
-        (outcome,) = await bridle.Agent(store=store, cli_path="/nowhere/claude").recover(ID)
-        assert outcome.text == "from the file"
-        assert await store.load(SessionKey(ID)) == entries
-
-    run(main)
+    await keep(store, [prompt("p1")], entries[:1])
+    (outcome,) = await bridle.Agent(store=store, cli_path="/nowhere/claude").recover(ID)
+    assert outcome.text == "from the file"
+    assert await store.load(SessionKey(ID)) == entries
 
 
 def write_transcript(home: Path, config: Path, *entries: dict[str, Any]) -> None:
@@ -427,7 +392,7 @@ def write_transcript(home: Path, config: Path, *entries: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("is_spooled", [False, True])
-def test_a_relative_configuration_directory_is_in_the_directory_of_the_cli(
+async def test_a_relative_configuration_directory_is_in_the_directory_of_the_cli(
     home: Path, monkeypatch: pytest.MonkeyPatch, *, is_spooled: bool
 ) -> None:
     """Not in that of the agent, if the session ran elsewhere."""
@@ -435,28 +400,24 @@ def test_a_relative_configuration_directory_is_in_the_directory_of_the_cli(
     there = home / "there"
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", "config")
     write_transcript(home, there / "config", user("p1"), answer("a1", "p1", "from the file"))
-
-    async def main() -> None:
-        entries = [prompt("p1", cwd=str(there))]
-        if is_spooled:
-            spool_journal(store, *entries)
-        else:
-            await keep(store, entries)
-        agent = bridle.Agent(store=store, cli_path="/nowhere/claude")
-        lock = lock_session(str(there / "config"), ID)
-        with pytest.raises(SessionInUseError):
-            await agent.recover(ID)
-        lock.release()
-        (outcome,) = await agent.recover(ID)
-        assert outcome.text == "from the file"
-        for config in (there / "config", home / "work/config"):
-            lock_session(str(config), ID).release()
-        await store.aclose()
-
-    run(main)
+    entries = [prompt("p1", cwd=str(there))]
+    if is_spooled:
+        spool_journal(store, *entries)
+    else:
+        await keep(store, entries)
+    agent = bridle.Agent(store=store, cli_path="/nowhere/claude")
+    lock = lock_session(str(there / "config"), ID)
+    with pytest.raises(SessionInUseError):
+        await agent.recover(ID)
+    lock.release()
+    (outcome,) = await agent.recover(ID)
+    assert outcome.text == "from the file"
+    for config in (there / "config", home / "work/config"):
+        lock_session(str(config), ID).release()
+    await store.aclose()
 
 
-def test_an_old_file_of_the_cli_does_not_change_the_conversation(home: Path) -> None:
+async def test_an_old_file_of_the_cli_does_not_change_the_conversation(home: Path) -> None:
     """Another machine has continued the session, and the file has a branch of its own."""
     store = MemoryStore()
     place = home / "home/.claude/projects" / project_name(str(home / "work"))
@@ -464,29 +425,21 @@ def test_an_old_file_of_the_cli_does_not_change_the_conversation(home: Path) -> 
     old = [user("p1"), answer("old", "p1", "from the file")]
     (place / f"{ID}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in old))
     entries = [user("p1"), answer("a1", "p1", "from the store")]
-
-    async def main() -> None:
-        await keep(store, [prompt("p1")], entries)
-        (outcome,) = await bridle.Agent(store=store).recover(ID)
-        assert outcome.text == "from the store"
-        assert await store.load(SessionKey(ID)) == entries
-
-    run(main)
+    await keep(store, [prompt("p1")], entries)
+    (outcome,) = await bridle.Agent(store=store).recover(ID)
+    assert outcome.text == "from the store"
+    assert await store.load(SessionKey(ID)) == entries
 
 
-def test_entries_in_a_spool_file_are_recovered() -> None:
+async def test_entries_in_a_spool_file_are_recovered() -> None:
     store = MemoryStore()
-
-    async def main() -> None:
-        await keep(store, [prompt("p1")])
-        spool = Spool(f"{spool_name(store, ID)}journal.", "dead", None)
-        late = encode_entry(ended("p1", text="from the spool"))
-        spool.write([Batch(SessionKey(ID, "journal"), [late], 100, 1)])
-        spool.close()
-        (outcome,) = await bridle.Agent(store=store, cli_path="/nowhere/claude").recover(ID)
-        assert outcome.text == "from the spool"
-
-    run(main)
+    await keep(store, [prompt("p1")])
+    spool = Spool(f"{spool_name(store, ID)}journal.", "dead", None)
+    late = encode_entry(ended("p1", text="from the spool"))
+    spool.write([Batch(SessionKey(ID, "journal"), [late], 100, 1)])
+    spool.close()
+    (outcome,) = await bridle.Agent(store=store, cli_path="/nowhere/claude").recover(ID)
+    assert outcome.text == "from the spool"
 
 
 class FlakyStore(MemoryStore):
@@ -510,63 +463,53 @@ def spool_journal(store: SessionStore, *entries: JournalEntry) -> str:
     return spool.path
 
 
-def test_a_call_in_a_spool_file_is_named_although_the_store_failed_once() -> None:
+async def test_a_call_in_a_spool_file_is_named_although_the_store_failed_once() -> None:
     store = FlakyStore()
-
-    async def main() -> None:
-        await keep(store, [prompt("p1")], [user("p1", text="pay the bill")])
-        call = ToolCallEntry(
-            uuid=str(uuid4()),
-            at=time.time(),
-            prompt_uuid="p1",
-            tool_use_id="t1",
-            tool_name="mcp__tools__pay",
-            tool_input={"bill": 7},
-            idempotency_key="k",
-        )
-        spool_journal(store, call)
-        store.failures = 1
-        with FakeCli.auto(transcripts=True) as cli:
-            await bridle.Agent(cli_path=cli.path, store=store).recover(ID)
-            (sent,) = prompts_of(cli)
-            assert "mcp__tools__pay" in sent
-
-    run(main)
+    await keep(store, [prompt("p1")], [user("p1", text="pay the bill")])
+    call = ToolCallEntry(
+        uuid=str(uuid4()),
+        at=time.time(),
+        prompt_uuid="p1",
+        tool_use_id="t1",
+        tool_name="mcp__tools__pay",
+        tool_input={"bill": 7},
+        idempotency_key="k",
+    )
+    spool_journal(store, call)
+    store.failures = 1
+    with FakeCli.auto(transcripts=True) as cli:
+        await bridle.Agent(cli_path=cli.path, store=store).recover(ID)
+        (sent,) = prompts_of(cli)
+        assert "mcp__tools__pay" in sent
 
 
-def test_a_recovery_does_not_go_on_without_the_journal_in_a_spool_file() -> None:
+async def test_a_recovery_does_not_go_on_without_the_journal_in_a_spool_file() -> None:
     store = FlakyStore()
-
-    async def main() -> None:
-        await keep(store, [prompt("p1")], [user("p1")])
-        path = spool_journal(store, ended("p1"))
-        store.failures = 1000
-        agent = bridle.Agent(store=store, cli_path="/nowhere/claude", load_timeout=0.5)
-        with pytest.raises(SessionLoadError) as caught:
-            await agent.recover(ID)
-        assert path in str(caught.value)
-        store.failures = 0
-        assert len(await agent.recover(ID)) == 1
-
-    run(main)
+    await keep(store, [prompt("p1")], [user("p1")])
+    path = spool_journal(store, ended("p1"))
+    store.failures = 1000
+    agent = bridle.Agent(store=store, cli_path="/nowhere/claude", load_timeout=0.5)
+    with pytest.raises(SessionLoadError) as caught:
+        await agent.recover(ID)
+    assert path in str(caught.value)
+    store.failures = 0
+    assert len(await agent.recover(ID)) == 1
 
 
-def test_each_write_of_a_recovery_has_its_own_spool_file(home: Path, set_limits: SetLimits) -> None:
+async def test_each_write_of_a_recovery_has_its_own_spool_file(
+    home: Path, set_limits: SetLimits
+) -> None:
     set_limits(closing_store=0.1)
     store = FlakyStore()
-
-    async def main() -> None:
-        files = CliFiles(plan())
-        dead = DeadSession(store, ID, files, 5.0, Leases(store, lambda _: None, 5.0))
-        store.failures = 10**6
-        for name in ("p1", "p2"):
-            await dead.write([prompt(name)])
-        assert len(list((home / "state/bridle/spool").iterdir())) == 2
-        store.failures = 0
-        journal = (await dead.load()).journal
-        assert {one.prompt_uuid for one in journal if isinstance(one, PromptEntry)} == {"p1", "p2"}
-
-    run(main)
+    files = CliFiles(plan())
+    dead = DeadSession(store, ID, files, 5.0, Leases(store, lambda _: None, 5.0))
+    store.failures = 10**6
+    for name in ("p1", "p2"):
+        await dead.write([prompt(name)])
+    assert len(list((home / "state/bridle/spool").iterdir())) == 2
+    store.failures = 0
+    journal = (await dead.load()).journal
+    assert {one.prompt_uuid for one in journal if isinstance(one, PromptEntry)} == {"p1", "p2"}
 
 
 def fail(*_: object) -> Any:
@@ -577,29 +520,25 @@ def fail(*_: object) -> Any:
     "step",
     ["read_cli_files", "remove_unused_files", "read_spool", "mark_spool_sent", "remove_spool"],
 )
-def test_a_file_that_fails_in_a_recovery_is_named(
+async def test_a_file_that_fails_in_a_recovery_is_named(
     home: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     store = SqliteStore(home / "store.db")
     (home / "there").mkdir()
-
-    async def main() -> None:
-        await keep(store, [prompt("p1", cwd=str(home / "there"))])
-        spool_journal(store, prompt("p2"))
-        with monkeypatch.context() as patch:
-            ReplaceSteps(patch)(**{step: fail})
-            agent = bridle.Agent(store=store, cli_path="/nowhere/claude")
-            with pytest.raises(SessionLoadError) as caught:
-                await agent.recover(ID)
-        assert "/some/file" in str(caught.value)
-        assert ID in str(caught.value)
-        assert "the file" in str(caught.value.fix)
-        await store.aclose()
-
-    run(main)
+    await keep(store, [prompt("p1", cwd=str(home / "there"))])
+    spool_journal(store, prompt("p2"))
+    with monkeypatch.context() as patch:
+        ReplaceSteps(patch)(**{step: fail})
+        agent = bridle.Agent(store=store, cli_path="/nowhere/claude")
+        with pytest.raises(SessionLoadError) as caught:
+            await agent.recover(ID)
+    assert "/some/file" in str(caught.value)
+    assert ID in str(caught.value)
+    assert "the file" in str(caught.value.fix)
+    await store.aclose()
 
 
-def test_a_transcript_that_cannot_be_read_is_neither_ignored_nor_removed(
+async def test_a_transcript_that_cannot_be_read_is_neither_ignored_nor_removed(
     home: Path, replace_steps: ReplaceSteps
 ) -> None:
     """It may have the prompt, which must not be sent again."""
@@ -607,262 +546,214 @@ def test_a_transcript_that_cannot_be_read_is_neither_ignored_nor_removed(
     config = home / "home/.claude"
     write_transcript(home, config, user("p1"), answer("a1", "p1"))
     replace_steps(open_transcript=fail)
-
-    async def main() -> None:
-        await keep(store, [prompt("p1")])
-        with FakeCli.auto(transcripts=True) as cli:
-            with pytest.raises(SessionLoadError):
-                await bridle.Agent(cli_path=cli.path, store=store).recover(ID)
-            assert prompts_of(cli) == []
-        with pytest.raises(OSError, match="/some/file"):
-            CliFiles(plan(env={"CLAUDE_CONFIG_DIR": str(config)})).remove_unused(ID)
-        assert len(list(config.glob("projects/*/*.jsonl"))) == 1
-
-    run(main)
+    await keep(store, [prompt("p1")])
+    with FakeCli.auto(transcripts=True) as cli:
+        with pytest.raises(SessionLoadError):
+            await bridle.Agent(cli_path=cli.path, store=store).recover(ID)
+        assert prompts_of(cli) == []
+    with pytest.raises(OSError, match="/some/file"):
+        CliFiles(plan(env={"CLAUDE_CONFIG_DIR": str(config)})).remove_unused(ID)
+    assert len(list(config.glob("projects/*/*.jsonl"))) == 1
 
 
 @pytest.mark.parametrize("has_store", [True, False])
-def test_a_file_that_fails_after_a_crash_ends_the_attempts(
+async def test_a_file_that_fails_after_a_crash_ends_the_attempts(
     replace_steps: ReplaceSteps, *, has_store: bool
 ) -> None:
     replace_steps(read_cli_files=fail)
     crash, keys = crash_once(is_written=False)
-
-    async def main() -> None:
-        with FakeCli.auto(transcripts=True) as cli:
-            store = MemoryStore() if has_store else None
-            agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
-            outcome = await agent.run(CALL, retry=Retry(attempts=2, max_wait=0.1))
-            assert (outcome.reason, len(keys)) == (OutcomeReason.CLI_EXITED, 1)
-
-    run(main)
+    with FakeCli.auto(transcripts=True) as cli:
+        store = MemoryStore() if has_store else None
+        agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
+        outcome = await agent.run(CALL, retry=Retry(attempts=2, max_wait=0.1))
+        assert (outcome.reason, len(keys)) == (OutcomeReason.CLI_EXITED, 1)
 
 
-def test_a_recovery_does_not_go_on_without_a_damaged_part_of_the_journal(home: Path) -> None:
+async def test_a_recovery_does_not_go_on_without_a_damaged_part_of_the_journal(home: Path) -> None:
     """A resume has kept the lines that cannot be read under another name."""
     store = SqliteStore(home / "store.db")
-
-    async def main() -> None:
-        await keep(store, [prompt("p1"), ended("p1")], [user("p1"), answer("a1", "p1")])
-        path = Path(spool_journal(store, prompt("p2")))
-        with path.open("ab") as file:
-            file.write(b"+not json\n")
-        with FakeCli.auto(transcripts=True) as cli:
-            agent = bridle.Agent(cli_path=cli.path, store=store)
-            async with agent.session(resume_session_id=ID):
-                pass
-            kept = path.with_name(f"damaged.{path.name}")
-            with pytest.raises(SessionLoadError) as caught:
-                await agent.recover(ID)
-            assert str(kept) in str(caught.value)
-            assert "move it to another directory" in str(caught.value.fix)
-            assert "received #1" not in await kinds(store)
-            kept.rename(home / "elsewhere")
-            assert len(await agent.recover(ID)) == 2
-        await store.aclose()
-
-    run(main)
-
-
-def test_a_recovery_sends_the_readable_lines_of_a_damaged_spool_file(home: Path) -> None:
-    store = SqliteStore(home / "store.db")
-
-    async def main() -> None:
-        await keep(store, [prompt("p1"), ended("p1")], [user("p1"), answer("a1", "p1")])
-        path = Path(spool_journal(store, prompt("p2"), ended("p2")))
-        path.write_bytes(b"+not json\n" + path.read_bytes())
-        agent = bridle.Agent(store=store, cli_path="/nowhere/claude")
+    await keep(store, [prompt("p1"), ended("p1")], [user("p1"), answer("a1", "p1")])
+    path = Path(spool_journal(store, prompt("p2")))
+    with path.open("ab") as file:
+        file.write(b"+not json\n")
+    with FakeCli.auto(transcripts=True) as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=store)
+        async with agent.session(resume_session_id=ID):
+            pass
         kept = path.with_name(f"damaged.{path.name}")
-        for _ in range(2):
-            with pytest.raises(SessionLoadError) as caught:
-                await agent.recover(ID)
-            assert str(kept) in str(caught.value)
-            assert "move it to another directory" in str(caught.value.fix)
-        kept.rename(home / "elsewhere")
-        assert len(await agent.recover(ID)) == 2
-        await store.aclose()
-
-    run(main)
-
-
-def test_a_recovery_does_not_go_on_without_a_journal_for_another_location(home: Path) -> None:
-    old, new = SqliteStore(home / "old.db"), SqliteStore(home / "new.db")
-
-    async def main() -> None:
-        await keep(new, [prompt("p1"), ended("p1")], [user("p1"), answer("a1", "p1")])
-        path = Path(spool_journal(old, prompt("p2")))
-        agent = bridle.Agent(store=new, cli_path="/nowhere/claude")
         with pytest.raises(SessionLoadError) as caught:
             await agent.recover(ID)
-        assert str(path) in str(caught.value)
-        assert "another location" in str(caught.value)
-        assert "move the file to another directory" in str(caught.value.fix)
-        # The old store has its entries: only the removal of the file is missing.
-        path.write_bytes(b"-" + path.read_bytes()[1:])
-        assert len(await agent.recover(ID)) == 1
-        for store in (old, new):
-            await store.aclose()
-
-    run(main)
+        assert str(kept) in str(caught.value)
+        assert "move it to another directory" in str(caught.value.fix)
+        assert "received #1" not in await kinds(store)
+        kept.rename(home / "elsewhere")
+        assert len(await agent.recover(ID)) == 2
+    await store.aclose()
 
 
-def test_a_recovery_warns_once_of_a_spool_for_another_store(
+async def test_a_recovery_sends_the_readable_lines_of_a_damaged_spool_file(home: Path) -> None:
+    store = SqliteStore(home / "store.db")
+    await keep(store, [prompt("p1"), ended("p1")], [user("p1"), answer("a1", "p1")])
+    path = Path(spool_journal(store, prompt("p2"), ended("p2")))
+    path.write_bytes(b"+not json\n" + path.read_bytes())
+    agent = bridle.Agent(store=store, cli_path="/nowhere/claude")
+    kept = path.with_name(f"damaged.{path.name}")
+    for _ in range(2):
+        with pytest.raises(SessionLoadError) as caught:
+            await agent.recover(ID)
+        assert str(kept) in str(caught.value)
+        assert "move it to another directory" in str(caught.value.fix)
+    kept.rename(home / "elsewhere")
+    assert len(await agent.recover(ID)) == 2
+    await store.aclose()
+
+
+async def test_a_recovery_does_not_go_on_without_a_journal_for_another_location(home: Path) -> None:
+    old, new = SqliteStore(home / "old.db"), SqliteStore(home / "new.db")
+    await keep(new, [prompt("p1"), ended("p1")], [user("p1"), answer("a1", "p1")])
+    path = Path(spool_journal(old, prompt("p2")))
+    agent = bridle.Agent(store=new, cli_path="/nowhere/claude")
+    with pytest.raises(SessionLoadError) as caught:
+        await agent.recover(ID)
+    assert str(path) in str(caught.value)
+    assert "another location" in str(caught.value)
+    assert "move the file to another directory" in str(caught.value.fix)
+    # The old store has its entries: only the removal of the file is missing.
+    path.write_bytes(b"-" + path.read_bytes()[1:])
+    assert len(await agent.recover(ID)) == 1
+    for store in (old, new):
+        await store.aclose()
+
+
+async def test_a_recovery_warns_once_of_a_spool_for_another_store(
     home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It loads the session once more after each step."""
     store = SqliteStore(home / "store.db")
-
-    async def main() -> None:
-        other = Spool(f"{spool_name(MemoryStore(), ID)}transcript.", "dead", None)
-        other.write([Batch(SessionKey(ID), [{"uuid": "1"}], 10, 1)])
-        other.close()
-        await keep(store, [prompt("p1"), prompt("p2")])
-        with FakeCli.auto(transcripts=True) as cli:
-            assert len(await bridle.Agent(cli_path=cli.path, store=store).recover(ID)) == 2
-        logged = [one for one in caplog.records if other.path in one.getMessage()]
-        # The session of the second step resumes the conversation, and warns too.
-        assert [one.module for one in logged] == ["_start_calls", "log_records"]
-        await store.aclose()
-
-    run(main)
+    other = Spool(f"{spool_name(MemoryStore(), ID)}transcript.", "dead", None)
+    other.write([Batch(SessionKey(ID), [{"uuid": "1"}], 10, 1)])
+    other.close()
+    await keep(store, [prompt("p1"), prompt("p2")])
+    with FakeCli.auto(transcripts=True) as cli:
+        assert len(await bridle.Agent(cli_path=cli.path, store=store).recover(ID)) == 2
+    logged = [one for one in caplog.records if other.path in one.getMessage()]
+    # The session of the second step resumes the conversation, and warns too.
+    assert [one.module for one in logged] == ["_start_calls", "log_records"]
+    await store.aclose()
 
 
 # ---------------------------------------------------------------- with a CLI
 
 
-def test_a_turn_that_was_cut_off_is_continued_and_the_call_is_named() -> None:
+async def test_a_turn_that_was_cut_off_is_continued_and_the_call_is_named() -> None:
     store = MemoryStore()
     crash, _ = crash_once(is_written=True)
-
-    async def main() -> None:
-        with FakeCli.auto(transcripts=True) as cli:
-            agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
-            session_id = await crashed(agent)
-            (outcome,) = await agent.recover(session_id)
-            first, second = prompts_of(cli)
-            assert first == CALL
-            assert NAMED in second
-            assert (outcome.ok, outcome.session_id) == (True, session_id)
-            assert NAMED in outcome.text
-            assert await kinds(store, session_id) == [
-                f"prompt #1 {CALL}",
-                "call mcp__tools__crash #1",
-                "outcome #1 cli_exited",
-                "prompt #2 continues #1",
-                "outcome #1 completed",
-                "received #1",
-            ]
-            assert outcome.uuid == (await journal_of(store, session_id))[0].prompt_uuid  # type: ignore[union-attr]
-            assert await agent.recover(session_id) == []
-            assert len(prompts_of(cli)) == 2
-
-    run(main)
+    with FakeCli.auto(transcripts=True) as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
+        session_id = await crashed(agent)
+        (outcome,) = await agent.recover(session_id)
+        first, second = prompts_of(cli)
+        assert first == CALL
+        assert NAMED in second
+        assert (outcome.ok, outcome.session_id) == (True, session_id)
+        assert NAMED in outcome.text
+        assert await kinds(store, session_id) == [
+            f"prompt #1 {CALL}",
+            "call mcp__tools__crash #1",
+            "outcome #1 cli_exited",
+            "prompt #2 continues #1",
+            "outcome #1 completed",
+            "received #1",
+        ]
+        assert outcome.uuid == (await journal_of(store, session_id))[0].prompt_uuid  # type: ignore[union-attr]
+        assert await agent.recover(session_id) == []
+        assert len(prompts_of(cli)) == 2
 
 
 @pytest.mark.parametrize("door", ["recover", "run"])
-def test_the_prompt_that_continues_a_turn_is_not_interpreted(door: str) -> None:
+async def test_the_prompt_that_continues_a_turn_is_not_interpreted(door: str) -> None:
     """It may quote the input and the result of a call, and with them `@/path`."""
     crash, _ = crash_once(is_written=True)
-
-    async def main() -> None:
-        with FakeCli.auto(transcripts=True) as cli:
-            agent = bridle.Agent(cli_path=cli.path, store=MemoryStore(), tools=[crash])
-            if door == "recover":
-                await agent.recover(await crashed(agent))
-            else:
-                assert (await agent.run(CALL, retry=Retry(attempts=2, max_wait=0.1))).ok
-            (line,) = [one for one in cli.received if one["type"] == "user"]
-            assert line["client_composed"] is True
-            assert NAMED in line["message"]["content"][0]["text"]
-            assert line["message"]["content"][-1]["text"] == END_OF_PROMPT
-
-    run(main)
+    with FakeCli.auto(transcripts=True) as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=MemoryStore(), tools=[crash])
+        if door == "recover":
+            await agent.recover(await crashed(agent))
+        else:
+            assert (await agent.run(CALL, retry=Retry(attempts=2, max_wait=0.1))).ok
+        (line,) = [one for one in cli.received if one["type"] == "user"]
+        assert line["client_composed"] is True
+        assert NAMED in line["message"]["content"][0]["text"]
+        assert line["message"]["content"][-1]["text"] == END_OF_PROMPT
 
 
-def test_an_equal_call_of_a_second_crash_is_named_again() -> None:
+async def test_an_equal_call_of_a_second_crash_is_named_again() -> None:
     store = MemoryStore()
     crash, _ = crash_once(is_written=True, times=2)
-
-    async def main() -> None:
-        with FakeCli.auto(transcripts=True) as cli:
-            agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
-            session_id = await crashed(agent)
-            await agent.recover(session_id)
-            session = await agent.session(resume_session_id=session_id)
-            await (await session.send_user_message(CALL))
-            await session.aclose()
-            (outcome,) = await agent.recover(session_id)
-            assert outcome.ok
-            assert [text.count(NAMED) for text in prompts_of(cli)] == [0, 1, 0, 1]
-            entries = await journal_of(store, session_id)
-            calls = [one.tool_use_id for one in entries if isinstance(one, ToolCallEntry)]
-            named = [one.named for one in entries if isinstance(one, PromptEntry) and one.named]
-            assert named == [(calls[0],), (calls[1],)]
-
-    run(main)
+    with FakeCli.auto(transcripts=True) as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
+        session_id = await crashed(agent)
+        await agent.recover(session_id)
+        session = await agent.session(resume_session_id=session_id)
+        await (await session.send_user_message(CALL))
+        await session.aclose()
+        (outcome,) = await agent.recover(session_id)
+        assert outcome.ok
+        assert [text.count(NAMED) for text in prompts_of(cli)] == [0, 1, 0, 1]
+        entries = await journal_of(store, session_id)
+        calls = [one.tool_use_id for one in entries if isinstance(one, ToolCallEntry)]
+        named = [one.named for one in entries if isinstance(one, PromptEntry) and one.named]
+        assert named == [(calls[0],), (calls[1],)]
 
 
-def test_a_prompt_that_is_not_in_the_transcript_is_sent_again() -> None:
+async def test_a_prompt_that_is_not_in_the_transcript_is_sent_again() -> None:
     store = MemoryStore()
     crash, keys = crash_once(is_written=False)
-
-    async def main() -> None:
-        with writes_late() as cli:
-            agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
-            session_id = await crashed(agent)
-            assert await store.load(SessionKey(session_id)) is None
-            (outcome,) = await agent.recover(session_id)
-            _, second = prompts_of(cli)
-            assert NAMED in second
-            assert second.endswith(CALL)
-            assert (outcome.text, outcome.session_id) == ("went on with a", session_id)
-            assert keys[0] == keys[1]
-            uuids = [one["uuid"] for one in cli.received if one["type"] == "user"]
-            assert uuids == [outcome.uuid]
-
-    run(main)
+    with writes_late() as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
+        session_id = await crashed(agent)
+        assert await store.load(SessionKey(session_id)) is None
+        (outcome,) = await agent.recover(session_id)
+        _, second = prompts_of(cli)
+        assert NAMED in second
+        assert second.endswith(CALL)
+        assert (outcome.text, outcome.session_id) == ("went on with a", session_id)
+        assert keys[0] == keys[1]
+        uuids = [one["uuid"] for one in cli.received if one["type"] == "user"]
+        assert uuids == [outcome.uuid]
 
 
-def test_a_file_without_a_conversation_does_not_prevent_a_recovery(home: Path) -> None:
+async def test_a_file_without_a_conversation_does_not_prevent_a_recovery(home: Path) -> None:
     """The CLI takes the id of the session as used, and finds nothing to resume."""
     store = MemoryStore()
     place = home / "home/.claude/projects" / project_name(str(home / "work"))
     place.mkdir(parents=True)
     file = place / f"{ID}.jsonl"
     file.write_text('{"type":"queue-operation","operation":"enqueue"}\n')
-
-    async def main() -> None:
-        await keep(store, [prompt("p1", cwd=str(home / "work"))])
-        with FakeCli.auto(transcripts=True) as cli:
-            (outcome,) = await bridle.Agent(cli_path=cli.path, store=store).recover(ID)
-            assert outcome.text == "You said: do it"
-            assert "queue-operation" not in file.read_text()
-
-    run(main)
+    await keep(store, [prompt("p1", cwd=str(home / "work"))])
+    with FakeCli.auto(transcripts=True) as cli:
+        (outcome,) = await bridle.Agent(cli_path=cli.path, store=store).recover(ID)
+        assert outcome.text == "You said: do it"
+        assert "queue-operation" not in file.read_text()
 
 
-def test_several_prompts_are_finished_one_after_the_other() -> None:
+async def test_several_prompts_are_finished_one_after_the_other() -> None:
     store = MemoryStore()
     sent = asyncio.Event()
     crash, _ = crash_once(is_written=True, gate=sent)
-
-    async def main() -> None:
-        with FakeCli.auto(transcripts=True) as cli:
-            agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
-            session = await agent.session()
-            turns = [await session.send_user_message(CALL)]
-            await until(lambda: len(cli.sent) > 2 and "tool_use" in str(cli.sent))
-            turns += [await session.send_user_message(text) for text in ("second", "third")]
-            sent.set()
-            for turn in turns:
-                assert (await turn).reason is OutcomeReason.CLI_EXITED
-            await session.aclose()
-            outcomes = await agent.recover(str(session.id))
-            assert [one.uuid for one in outcomes] == [turn.uuid for turn in turns]
-            assert [one.text for one in outcomes[1:]] == ["You said: second", "You said: third"]
-            assert NAMED in outcomes[0].text
-
-    run(main)
+    with FakeCli.auto(transcripts=True) as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
+        session = await agent.session()
+        turns = [await session.send_user_message(CALL)]
+        await until(lambda: len(cli.sent) > 2 and "tool_use" in str(cli.sent))
+        turns += [await session.send_user_message(text) for text in ("second", "third")]
+        sent.set()
+        for turn in turns:
+            assert (await turn).reason is OutcomeReason.CLI_EXITED
+        await session.aclose()
+        outcomes = await agent.recover(str(session.id))
+        assert [one.uuid for one in outcomes] == [turn.uuid for turn in turns]
+        assert [one.text for one in outcomes[1:]] == ["You said: second", "You said: third"]
+        assert NAMED in outcomes[0].text
 
 
 def test_a_crash_of_the_cli_ends_the_recovery_before_the_next_prompt() -> None:
@@ -888,37 +779,29 @@ def test_a_crash_of_the_cli_ends_the_recovery_before_the_next_prompt() -> None:
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_the_cli_works_in_the_directory_of_the_session(home: Path, exists: bool) -> None:
+async def test_the_cli_works_in_the_directory_of_the_session(home: Path, exists: bool) -> None:
     store = MemoryStore()
     there = home / "there"
     if exists:
         there.mkdir()
-
-    async def main() -> None:
-        await keep(store, [prompt("p1", cwd=str(there))])
-        with FakeCli.auto(transcripts=True) as cli:
-            agent = bridle.Agent(cli_path=cli.path, store=store, cwd=str(home / "work"))
-            await agent.recover(ID)
-            (cwd,) = [one.members["cwd"] for one in cli.transcript() if "cwd" in one.members][:1]
-            assert cwd == str(there if exists else home / "work")
-
-    run(main)
+    await keep(store, [prompt("p1", cwd=str(there))])
+    with FakeCli.auto(transcripts=True) as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=store, cwd=str(home / "work"))
+        await agent.recover(ID)
+        (cwd,) = [one.members["cwd"] for one in cli.transcript() if "cwd" in one.members][:1]
+        assert cwd == str(there if exists else home / "work")
 
 
-def test_the_limits_of_the_call_apply() -> None:
+async def test_the_limits_of_the_call_apply() -> None:
     store = MemoryStore()
-
-    async def main() -> None:
-        await keep(store, [prompt("p1", "SLOW")])
-        with FakeCli.auto(transcripts=True) as cli:
-            agent = bridle.Agent(cli_path=cli.path, store=store)
-            (outcome,) = await agent.recover(ID, limits=Limits(total=0.5))
-            assert outcome.reason is OutcomeReason.LIMIT_TOTAL
-
-    run(main)
+    await keep(store, [prompt("p1", "SLOW")])
+    with FakeCli.auto(transcripts=True) as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=store)
+        (outcome,) = await agent.recover(ID, limits=Limits(total=0.5))
+        assert outcome.reason is OutcomeReason.LIMIT_TOTAL
 
 
-def test_the_blocking_twin_gives_tools_a_blocking_session_and_the_deps() -> None:
+async def test_the_blocking_twin_gives_tools_a_blocking_session_and_the_deps() -> None:
     store = MemoryStore()
     seen: list[tuple[object, object]] = []
 
@@ -928,10 +811,7 @@ def test_the_blocking_twin_gives_tools_a_blocking_session_and_the_deps() -> None
         seen.append((type(context.session), context.deps))
         return "looked"
 
-    async def write() -> None:
-        await keep(store, [prompt("p1", "CALL mcp__tools__look {}")])
-
-    run(write)
+    await keep(store, [prompt("p1", "CALL mcp__tools__look {}")])
     with FakeCli.auto(transcripts=True) as cli:
         agent = bridle.Agent(cli_path=cli.path, store=store, tools=[look])
         (outcome,) = agent.sync.recover(ID, deps="mine")
@@ -943,7 +823,7 @@ def test_the_blocking_twin_gives_tools_a_blocking_session_and_the_deps() -> None
     )
 
 
-def test_an_approved_call_that_was_cut_off_does_not_run_again_at_the_start(
+async def test_an_approved_call_that_was_cut_off_does_not_run_again_at_the_start(
     replace_steps: ReplaceSteps,
 ) -> None:
     """The transcript that the CLI resumes does not say that the call waits for approval."""
@@ -974,159 +854,127 @@ def test_an_approved_call_that_was_cut_off_does_not_run_again_at_the_start(
         uuid="j2", at=time.time(), tool_use_id="t1", tool_name="Bash", prompt_uuid="d2",
         tool_input={"command": "x"}, idempotency_key="k",
     )  # fmt: skip
-
-    async def main() -> None:
-        deferred = ended("p1", reason=OutcomeReason.TOOL_DEFERRED, pending=pending)
-        await keep(store, [prompt("p1"), deferred, received_entry("p1"), decision], entries)
-        with FakeCli.auto(transcripts=True) as cli:
-            agent = bridle.Agent(cli_path=cli.path, store=store)
-            await keep(store, [ran])
-            (outcome,) = await agent.recover(ID)
-            assert (outcome.uuid, outcome.ok) == ("d2", True)
-            assert '- Bash {"command":"x"}' in prompts_of(cli)[0]
-        assert ["hook_deferred_tool" in text for text in resumed] == [False]
-
-    run(main)
+    deferred = ended("p1", reason=OutcomeReason.TOOL_DEFERRED, pending=pending)
+    await keep(store, [prompt("p1"), deferred, received_entry("p1"), decision], entries)
+    with FakeCli.auto(transcripts=True) as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=store)
+        await keep(store, [ran])
+        (outcome,) = await agent.recover(ID)
+        assert (outcome.uuid, outcome.ok) == ("d2", True)
+        assert '- Bash {"command":"x"}' in prompts_of(cli)[0]
+    assert ["hook_deferred_tool" in text for text in resumed] == [False]
 
 
 # ---------------------------------------------------------------- a recovery that fails
 
 
-def test_a_recovery_that_is_cancelled_can_be_repeated() -> None:
+async def test_a_recovery_that_is_cancelled_can_be_repeated() -> None:
     store = MemoryStore()
-
-    async def main() -> None:
-        await keep(store, [prompt("p1", "SLOW")])
-        with FakeCli.auto(transcripts=True) as cli:
-            agent = bridle.Agent(cli_path=cli.path, store=store)
-            task = asyncio.create_task(agent.recover(ID))
-            await until(lambda: len(prompts_of(cli)) == 1)
-            # Until the transcript has the prompt, so that it is not sent again.
-            await until(lambda: "transcript_mirror" in str(cli.sent))
-            task.cancel()
-            await asyncio.wait([task])
-            assert task.cancelled()
-            assert "received" not in str(await kinds(store))
-            (outcome,) = await agent.recover(ID)
-            assert (outcome.ok, outcome.uuid) == (True, "p1")
-
-    run(main)
+    await keep(store, [prompt("p1", "SLOW")])
+    with FakeCli.auto(transcripts=True) as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=store)
+        task = asyncio.create_task(agent.recover(ID))
+        await until(lambda: len(prompts_of(cli)) == 1)
+        # Until the transcript has the prompt, so that it is not sent again.
+        await until(lambda: "transcript_mirror" in str(cli.sent))
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert "received" not in str(await kinds(store))
+        (outcome,) = await agent.recover(ID)
+        assert (outcome.ok, outcome.uuid) == (True, "p1")
 
 
-def test_a_crash_in_a_recovery_can_be_recovered() -> None:
+async def test_a_crash_in_a_recovery_can_be_recovered() -> None:
     """Without `retry` its outcome is `cli_exited`, and another recovery continues."""
     store = MemoryStore()
     crash, _ = crash_once(is_written=True, times=2)
-
-    async def main() -> None:
-        await keep(store, [prompt("p1", CALL)])
-        with FakeCli.auto(transcripts=True) as cli:
-            agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
-            (outcome,) = await agent.recover(ID)
-            assert (outcome.reason, outcome.uuid) == (OutcomeReason.CLI_EXITED, "p1")
-            (outcome,) = await agent.recover(ID)
-            assert outcome.ok
-
-    run(main)
+    await keep(store, [prompt("p1", CALL)])
+    with FakeCli.auto(transcripts=True) as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
+        (outcome,) = await agent.recover(ID)
+        assert (outcome.reason, outcome.uuid) == (OutcomeReason.CLI_EXITED, "p1")
+        (outcome,) = await agent.recover(ID)
+        assert outcome.ok
 
 
-def test_a_crash_in_a_recovery_is_retried() -> None:
+async def test_a_crash_in_a_recovery_is_retried() -> None:
     store = MemoryStore()
     crash, _ = crash_once(is_written=True)
-
-    async def main() -> None:
-        await keep(store, [prompt("p1", CALL)])
-        with FakeCli.auto(transcripts=True) as cli:
-            agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
-            (outcome,) = await agent.recover(ID, retry=Retry(attempts=2, max_wait=0.1))
-            assert (outcome.ok, outcome.uuid) == (True, "p1")
-            assert NAMED in prompts_of(cli)[1]
-            assert (await kinds(store))[-1] == "received #1"
-            assert "received" not in str((await kinds(store))[:-1])
-
-    run(main)
+    await keep(store, [prompt("p1", CALL)])
+    with FakeCli.auto(transcripts=True) as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
+        (outcome,) = await agent.recover(ID, retry=Retry(attempts=2, max_wait=0.1))
+        assert (outcome.ok, outcome.uuid) == (True, "p1")
+        assert NAMED in prompts_of(cli)[1]
+        assert (await kinds(store))[-1] == "received #1"
+        assert "received" not in str((await kinds(store))[:-1])
 
 
 # ---------------------------------------------------------------- in use
 
 
-def test_a_session_of_this_machine_that_runs_is_in_use(set_limits: SetLimits) -> None:
+async def test_a_session_of_this_machine_that_runs_is_in_use(set_limits: SetLimits) -> None:
     """The recovery does not wait for the end of the lease."""
     set_limits(lease=600.0)
     store = MemoryStore()
-
-    async def main() -> None:
-        with FakeCli.auto(transcripts=True) as cli:
-            agent = bridle.Agent(cli_path=cli.path, store=store)
-            async with agent.session() as session:
-                await (await session.send_user_message("hello"))
-                with pytest.raises(SessionInUseError):
-                    await agent.recover(str(session.id))
-            assert await agent.recover(str(session.id)) == []
-
-    run(main)
-
-
-def test_a_session_of_another_machine_that_runs_is_in_use() -> None:
-    store = MemoryStore()
-
-    async def main() -> None:
-        await keep(store, [prompt("p1"), ended("p1")])
-
-        async def renew() -> None:
-            while True:
-                await store.acquire(ID, "another machine", LEASE)
-                await asyncio.sleep(LEASE / 4)
-
-        renewing = asyncio.create_task(renew())
-        await asyncio.sleep(0)
-        agent = bridle.Agent(store=store)
-        with pytest.raises(SessionInUseError):
-            await agent.recover(ID)
-        renewing.cancel()
-        assert len(await agent.recover(ID)) == 1  # its lease expires
-
-    run(main)
-
-
-def test_of_two_recoveries_one_has_the_outcomes() -> None:
-    store = MemoryStore()
-
-    async def main() -> None:
-        await keep(store, [prompt("p1")])
-        with FakeCli.auto(transcripts=True) as cli:
-            agent = bridle.Agent(cli_path=cli.path, store=store)
-            both = (agent.recover(ID), agent.recover(ID))
-            found = await asyncio.gather(*both, return_exceptions=True)
-            assert sorted(map(len, (one for one in found if isinstance(one, list)))) in (
-                [1],
-                [0, 1],
-            )
-            others = [one for one in found if not isinstance(one, list)]
-            assert all(isinstance(one, SessionInUseError) for one in others)
-            assert len(prompts_of(cli)) == 1
-
-    run(main)
-
-
-def test_a_recovery_ends_if_another_program_takes_the_session_over() -> None:
-    store = MemoryStore()
-
-    async def main() -> None:
-        await keep(store, [prompt("p1", "SLOW")])
-        with FakeCli.auto(transcripts=True) as cli:
-            task = asyncio.create_task(bridle.Agent(cli_path=cli.path, store=store).recover(ID))
-            await until(lambda: len(prompts_of(cli)) == 1)
-            store._leases[ID] = ("another program", store._clock() + 60)
+    with FakeCli.auto(transcripts=True) as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=store)
+        async with agent.session() as session:
+            await (await session.send_user_message("hello"))
             with pytest.raises(SessionInUseError):
-                await task
-            assert "received" not in str(await kinds(store))
+                await agent.recover(str(session.id))
+        assert await agent.recover(str(session.id)) == []
 
-    run(main)
+
+async def test_a_session_of_another_machine_that_runs_is_in_use() -> None:
+    store = MemoryStore()
+    await keep(store, [prompt("p1"), ended("p1")])
+
+    async def renew() -> None:
+        while True:
+            await store.acquire(ID, "another machine", LEASE)
+            await asyncio.sleep(LEASE / 4)
+
+    renewing = asyncio.create_task(renew())
+    await asyncio.sleep(0)
+    agent = bridle.Agent(store=store)
+    with pytest.raises(SessionInUseError):
+        await agent.recover(ID)
+    renewing.cancel()
+    assert len(await agent.recover(ID)) == 1  # its lease expires
+
+
+async def test_of_two_recoveries_one_has_the_outcomes() -> None:
+    store = MemoryStore()
+    await keep(store, [prompt("p1")])
+    with FakeCli.auto(transcripts=True) as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=store)
+        both = (agent.recover(ID), agent.recover(ID))
+        found = await asyncio.gather(*both, return_exceptions=True)
+        assert sorted(map(len, (one for one in found if isinstance(one, list)))) in (
+            [1],
+            [0, 1],
+        )
+        others = [one for one in found if not isinstance(one, list)]
+        assert all(isinstance(one, SessionInUseError) for one in others)
+        assert len(prompts_of(cli)) == 1
+
+
+async def test_a_recovery_ends_if_another_program_takes_the_session_over() -> None:
+    store = MemoryStore()
+    await keep(store, [prompt("p1", "SLOW")])
+    with FakeCli.auto(transcripts=True) as cli:
+        task = asyncio.create_task(bridle.Agent(cli_path=cli.path, store=store).recover(ID))
+        await until(lambda: len(prompts_of(cli)) == 1)
+        store._leases[ID] = ("another program", store._clock() + 60)
+        with pytest.raises(SessionInUseError):
+            await task
+        assert "received" not in str(await kinds(store))
 
 
 @pytest.mark.parametrize("error", [None, ConnectionError("lost")])
-def test_a_recovery_that_fails_while_it_takes_the_lease_gives_it_back(
+async def test_a_recovery_that_fails_while_it_takes_the_lease_gives_it_back(
     error: Exception | None,
 ) -> None:
     """The store may have granted the lease before the call was cancelled or failed."""
@@ -1141,20 +989,16 @@ def test_a_recovery_that_fails_while_it_takes_the_lease_gives_it_back(
             return await asyncio.Event().wait()
 
     store = Slow()
-
-    async def main() -> None:
-        await keep(store, [prompt("p1"), ended("p1")])
-        task = asyncio.create_task(bridle.Agent(store=store).recover(ID))
-        await granted.wait()
-        if error is None:
-            task.cancel()
-        await asyncio.wait([task])
-        assert await MemoryStore.acquire(store, ID, "another program", LEASE)
-
-    run(main)
+    await keep(store, [prompt("p1"), ended("p1")])
+    task = asyncio.create_task(bridle.Agent(store=store).recover(ID))
+    await granted.wait()
+    if error is None:
+        task.cancel()
+    await asyncio.wait([task])
+    assert await MemoryStore.acquire(store, ID, "another program", LEASE)
 
 
-def test_a_session_stays_locked_during_its_whole_recovery(
+async def test_a_session_stays_locked_during_its_whole_recovery(
     replace_steps: ReplaceSteps,
 ) -> None:
     """Another recovery on this machine is refused between two steps too."""
@@ -1182,16 +1026,12 @@ def test_a_session_stays_locked_during_its_whole_recovery(
 
     replace_steps(load_dead_session=load_and_try)
     replace_steps(lend_leases=lend_and_try)
-
-    async def main() -> None:
-        await keep(store, [prompt("p1"), prompt("p2")])
-        with FakeCli.auto(transcripts=True) as cli:
-            outcomes = await bridle.Agent(cli_path=cli.path, store=store).recover(ID)
-        assert [one.ok for one in outcomes] == [True, True]
-        assert refused == [True] * 5
-        lock_session(config_directory(os.environ), ID).release()
-
-    run(main)
+    await keep(store, [prompt("p1"), prompt("p2")])
+    with FakeCli.auto(transcripts=True) as cli:
+        outcomes = await bridle.Agent(cli_path=cli.path, store=store).recover(ID)
+    assert [one.ok for one in outcomes] == [True, True]
+    assert refused == [True] * 5
+    lock_session(config_directory(os.environ), ID).release()
 
 
 # ---------------------------------------------------------------- run(retry=...)
@@ -1205,107 +1045,88 @@ class WithoutJournals(MemoryStore):
 
 @pytest.mark.parametrize("kind", [None, MemoryStore, WithoutJournals])
 @pytest.mark.parametrize("is_written", [False, True])
-def test_a_run_continues_in_a_new_process_after_a_crash(
+async def test_a_run_continues_in_a_new_process_after_a_crash(
     kind: type[MemoryStore] | None, is_written: bool
 ) -> None:
     """Without a journal in a store, the program remembers what it has done."""
     store = kind() if kind is not None else None
     crash, keys = crash_once(is_written=is_written)
-
-    async def main() -> None:
-        with FakeCli.auto(transcripts=True) if is_written else writes_late() as cli:
-            agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
-            retry = Retry(attempts=2, max_wait=0.1)
-            outcome = await agent.run(CALL, retry=retry, keep_messages=True)
-            assert outcome.ok, outcome
-            first, second = prompts_of(cli)
-            assert (first, NAMED in second) == (CALL, True)
-            if is_written:
-                assert len(keys) == 1
-                assert not second.endswith(CALL)
-            else:
-                assert second.endswith(CALL)
-                assert keys[0] == keys[1]
-            assert outcome.model_calls == 2 + (not is_written)
-            assert outcome.tool_calls == len(keys)
-            assert outcome.messages is not None
-            assert sum(isinstance(one, bridle.AssistantMessage) for one in outcome.messages) >= 2
-            if type(store) is MemoryStore:
-                told = await kinds(store, str(outcome.session_id))
-                assert (told[-2:], told.count("received #1")) == (
-                    ["outcome #1 completed", "received #1"],
-                    1,
-                )
-            elif store is not None:
-                assert await store.subkeys(str(outcome.session_id)) == []
-
-    run(main)
+    with FakeCli.auto(transcripts=True) if is_written else writes_late() as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
+        retry = Retry(attempts=2, max_wait=0.1)
+        outcome = await agent.run(CALL, retry=retry, keep_messages=True)
+        assert outcome.ok, outcome
+        first, second = prompts_of(cli)
+        assert (first, NAMED in second) == (CALL, True)
+        if is_written:
+            assert len(keys) == 1
+            assert not second.endswith(CALL)
+        else:
+            assert second.endswith(CALL)
+            assert keys[0] == keys[1]
+        assert outcome.model_calls == 2 + (not is_written)
+        assert outcome.tool_calls == len(keys)
+        assert outcome.messages is not None
+        assert sum(isinstance(one, bridle.AssistantMessage) for one in outcome.messages) >= 2
+        if type(store) is MemoryStore:
+            told = await kinds(store, str(outcome.session_id))
+            assert (told[-2:], told.count("received #1")) == (
+                ["outcome #1 completed", "received #1"],
+                1,
+            )
+        elif store is not None:
+            assert await store.subkeys(str(outcome.session_id)) == []
 
 
-def test_a_run_continues_after_a_crash_without_the_journal_for_another_location() -> None:
+async def test_a_run_continues_after_a_crash_without_the_journal_for_another_location() -> None:
     """The program has the journal of the run in memory."""
     crash, _ = crash_once(is_written=True)
-
-    async def main() -> None:
-        other = MemoryStore()
-        spool_journal(other, prompt("p9"))
-        with FakeCli.auto(transcripts=True) as cli:
-            agent = bridle.Agent(cli_path=cli.path, store=MemoryStore(), tools=[crash])
-            retry = Retry(attempts=2, max_wait=0.1)
-            outcome = await agent.run(CALL, retry=retry, session_id=ID)
-            assert outcome.ok, outcome
-
-    run(main)
+    other = MemoryStore()
+    spool_journal(other, prompt("p9"))
+    with FakeCli.auto(transcripts=True) as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=MemoryStore(), tools=[crash])
+        retry = Retry(attempts=2, max_wait=0.1)
+        outcome = await agent.run(CALL, retry=retry, session_id=ID)
+        assert outcome.ok, outcome
 
 
 @pytest.mark.parametrize("has_store", [False, True])
-def test_a_run_with_nothing_to_continue_keeps_its_id_after_a_crash(has_store: bool) -> None:
+async def test_a_run_with_nothing_to_continue_keeps_its_id_after_a_crash(has_store: bool) -> None:
     store = MemoryStore() if has_store else None
     crash, keys = crash_once(is_written=False)
-
-    async def main() -> None:
-        with writes_late() as cli:
-            agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
-            retry = Retry(attempts=2, max_wait=0.1)
-            outcome = await agent.run(CALL, retry=retry, continue_session=True)
-            assert outcome.ok, outcome
-            assert keys[0] == keys[1]
-            if store is not None:
-                assert (await kinds(store, str(outcome.session_id)))[-1] == "received #1"
-
-    run(main)
+    with writes_late() as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
+        retry = Retry(attempts=2, max_wait=0.1)
+        outcome = await agent.run(CALL, retry=retry, continue_session=True)
+        assert outcome.ok, outcome
+        assert keys[0] == keys[1]
+        if store is not None:
+            assert (await kinds(store, str(outcome.session_id)))[-1] == "received #1"
 
 
-def test_a_run_whose_cli_crashes_every_time_ends() -> None:
+async def test_a_run_whose_cli_crashes_every_time_ends() -> None:
     crash, keys = crash_once(is_written=False, times=99)
-
-    async def main() -> None:
-        with writes_late() as cli:
-            agent = bridle.Agent(cli_path=cli.path, tools=[crash])
-            outcome = await agent.run(CALL, retry=Retry(attempts=3, max_wait=0.05))
-            assert (outcome.reason, len(keys), len(cli.runs)) == (OutcomeReason.CLI_EXITED, 3, 3)
-            assert outcome.session_id is not None
-
-    run(main)
+    with writes_late() as cli:
+        agent = bridle.Agent(cli_path=cli.path, tools=[crash])
+        outcome = await agent.run(CALL, retry=Retry(attempts=3, max_wait=0.05))
+        assert (outcome.reason, len(keys), len(cli.runs)) == (OutcomeReason.CLI_EXITED, 3, 3)
+        assert outcome.session_id is not None
 
 
-def test_a_run_without_attempts_left_or_with_a_used_limit_is_not_continued() -> None:
-    async def main() -> None:
-        with FakeCli.auto(transcripts=True) as cli:
-            for retry, limits in (
-                (Retry(attempts=1), Limits()),
-                (Retry(attempts=3, max_wait=0.05), Limits(turns=1)),
-            ):
-                crash, keys = crash_once(is_written=False, times=99)
-                agent = bridle.Agent(cli_path=cli.path, tools=[crash], limits=limits)
-                outcome = await agent.run(CALL, retry=retry)
-                assert (outcome.reason, len(keys)) == (OutcomeReason.CLI_EXITED, 1)
-
-    run(main)
+async def test_a_run_without_attempts_left_or_with_a_used_limit_is_not_continued() -> None:
+    with FakeCli.auto(transcripts=True) as cli:
+        for retry, limits in (
+            (Retry(attempts=1), Limits()),
+            (Retry(attempts=3, max_wait=0.05), Limits(turns=1)),
+        ):
+            crash, keys = crash_once(is_written=False, times=99)
+            agent = bridle.Agent(cli_path=cli.path, tools=[crash], limits=limits)
+            outcome = await agent.run(CALL, retry=retry)
+            assert (outcome.reason, len(keys)) == (OutcomeReason.CLI_EXITED, 1)
 
 
 @pytest.mark.parametrize("kind", [MemoryStore, WithoutJournals])
-def test_a_turn_that_finished_before_the_crash_is_not_repeated(
+async def test_a_turn_that_finished_before_the_crash_is_not_repeated(
     kind: type[MemoryStore], replace_steps: ReplaceSteps
 ) -> None:
     """The transcript has the answer, although the CLI died before its result."""
@@ -1317,20 +1138,16 @@ def test_a_turn_that_finished_before_the_crash_is_not_repeated(
         return recovering.History(journal, recovering._transcript(ID, "-", {"": entries}))
 
     replace_steps(load_crashed_session=finished)
-
-    async def main() -> None:
-        with FakeCli.auto(transcripts=True) as cli:
-            agent = bridle.Agent(cli_path=cli.path, store=store)
-            outcome = await agent.run("EXIT -9", retry=Retry(attempts=2, max_wait=0.05))
-            assert (outcome.ok, outcome.text, len(cli.runs)) == (True, "was there", 1)
-            (named,) = [one for one in cli.argv if one.startswith("--session-id=")]
-            session_id = named.partition("=")[2]
-            if kind is MemoryStore:
-                assert (await kinds(store, session_id))[-1] == "received #1"
-            else:
-                assert await store.subkeys(session_id) == []
-
-    run(main)
+    with FakeCli.auto(transcripts=True) as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=store)
+        outcome = await agent.run("EXIT -9", retry=Retry(attempts=2, max_wait=0.05))
+        assert (outcome.ok, outcome.text, len(cli.runs)) == (True, "was there", 1)
+        (named,) = [one for one in cli.argv if one.startswith("--session-id=")]
+        session_id = named.partition("=")[2]
+        if kind is MemoryStore:
+            assert (await kinds(store, session_id))[-1] == "received #1"
+        else:
+            assert await store.subkeys(session_id) == []
 
 
 def test_the_blocking_run_gives_tools_a_blocking_session_after_a_crash() -> None:
@@ -1373,7 +1190,7 @@ def test_a_file_is_removed_only_if_it_has_no_conversation(
     assert file.exists() is is_used
 
 
-def test_a_run_that_crashed_keeps_a_call_that_waits_for_approval(
+async def test_a_run_that_crashed_keeps_a_call_that_waits_for_approval(
     replace_steps: ReplaceSteps,
 ) -> None:
     """A prompt would drop the call. Another call of the turn has no result."""
@@ -1398,22 +1215,18 @@ def test_a_run_that_crashed_keeps_a_call_that_waits_for_approval(
         return recovering.History([*history.journal, is_open], transcript)
 
     replace_steps(load_crashed_session=deferred)
-
-    async def main() -> None:
-        with FakeCli.auto(transcripts=True) as cli:
-            agent = bridle.Agent(cli_path=cli.path, store=store)
-            outcome = await agent.run("EXIT -9", retry=Retry(attempts=2, max_wait=0.05))
-            assert (outcome.reason, len(cli.runs)) == (OutcomeReason.TOOL_DEFERRED, 1)
-            assert outcome.pending is not None
-            assert outcome.pending.tool_use_id == "waits"
-            (named,) = [one for one in cli.argv if one.startswith("--session-id=")]
-            assert (await kinds(store, named.partition("=")[2]))[-1] == "received #1"
-
-    run(main)
+    with FakeCli.auto(transcripts=True) as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=store)
+        outcome = await agent.run("EXIT -9", retry=Retry(attempts=2, max_wait=0.05))
+        assert (outcome.reason, len(cli.runs)) == (OutcomeReason.TOOL_DEFERRED, 1)
+        assert outcome.pending is not None
+        assert outcome.pending.tool_use_id == "waits"
+        (named,) = [one for one in cli.argv if one.startswith("--session-id=")]
+        assert (await kinds(store, named.partition("=")[2]))[-1] == "received #1"
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no route"), asyncio.CancelledError()])
-def test_a_lease_that_cannot_be_renewed_while_the_store_is_completed_is_an_error(
+async def test_a_lease_that_cannot_be_renewed_while_the_store_is_completed_is_an_error(
     error: BaseException, home: Path
 ) -> None:
     """The lease lapses after the recovery has taken it. The store takes no other call then."""
@@ -1432,13 +1245,10 @@ def test_a_lease_that_cannot_be_renewed_while_the_store_is_completed_is_an_error
                 raise error
             return await super().acquire(session_id, owner, seconds)
 
-    async def main() -> None:
-        store = Lapsing()
-        told = [user("p1"), answer("a1", "p1")]
-        write_transcript(home, home / "home" / ".claude", *told)
-        await keep(store, [prompt("p1", cwd=str(home / "work"))], told[:1])
-        with pytest.raises(SessionLoadError) as raised:
-            await bridle.Agent(store=store).recover(ID)
-        assert raised.value.session_id == ID
-
-    run(main)
+    store = Lapsing()
+    told = [user("p1"), answer("a1", "p1")]
+    write_transcript(home, home / "home" / ".claude", *told)
+    await keep(store, [prompt("p1", cwd=str(home / "work"))], told[:1])
+    with pytest.raises(SessionLoadError) as raised:
+        await bridle.Agent(store=store).recover(ID)
+    assert raised.value.session_id == ID

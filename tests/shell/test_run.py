@@ -237,29 +237,23 @@ def test_an_output_that_fails_validation_goes_back_to_the_model() -> None:
     assert len(prompts) == 3
 
 
-def test_the_model_reads_what_was_wrong_with_its_output() -> None:
-    async def main() -> None:
-        with fitting_at_last(1.0, 9.0) as cli:
-            options = CliOptions(cli_path=cli.path)
-            await bridle.run("go", cli=options, output_type=Offer)
-            assert "greater than 5" in str(cli.runs[0])
-
-    run(main)
+async def test_the_model_reads_what_was_wrong_with_its_output() -> None:
+    with fitting_at_last(1.0, 9.0) as cli:
+        options = CliOptions(cli_path=cli.path)
+        await bridle.run("go", cli=options, output_type=Offer)
+        assert "greater than 5" in str(cli.runs[0])
 
 
-def test_a_turn_does_not_show_an_outcome_before_its_output_is_valid() -> None:
-    async def main() -> None:
-        with fitting_at_last(1.0, 2.0) as cli:
-            options = CliOptions(cli_path=cli.path)
-            async with bridle.start_session(options, output_type=Offer) as session:
-                turn = await session.send_user_message("go")
-                async for _ in turn:
-                    pass
-                assert repr(turn).endswith(", running)")
-                await turn
-                assert "output_invalid" in repr(turn)
-
-    run(main)
+async def test_a_turn_does_not_show_an_outcome_before_its_output_is_valid() -> None:
+    with fitting_at_last(1.0, 2.0) as cli:
+        options = CliOptions(cli_path=cli.path)
+        async with bridle.start_session(options, output_type=Offer) as session:
+            turn = await session.send_user_message("go")
+            async for _ in turn:
+                pass
+            assert repr(turn).endswith(", running)")
+            await turn
+            assert "output_invalid" in repr(turn)
 
 
 def test_the_last_unfit_output_is_the_outcome() -> None:
@@ -281,97 +275,63 @@ def test_a_correction_is_not_sent_when_a_limit_is_used_up(limits: Limits) -> Non
     assert (outcome.reason, outcome.cost_usd) == (OutcomeReason.OUTPUT_INVALID, 1.0)
 
 
-def test_prompts_that_share_a_turn_share_its_correction() -> None:
-    async def main() -> None:
-        script = FakeCli().expect_initialize().expect_user().expect_user()
-        script = script.start_turn().assistant("1").result("{}", structured_output={"total": 1.0})
-        script = script.expect_user().start_turn().assistant("2")
-        with script.result("{}", structured_output={"total": 9.0}) as cli:
-            options = CliOptions(cli_path=cli.path)
-            async with bridle.Session(options, output_type=Offer) as session:
-                turns = [await session.send_user_message(word) for word in ("one", "two")]
-                outcomes = [await turn for turn in turns]
-            assert [outcome.output for outcome in outcomes] == [Offer(9.0)] * 2
-            assert [outcome.uuid for outcome in outcomes] == [turn.uuid for turn in turns]
-            cli.check()
-
-    run(main)
+async def test_prompts_that_share_a_turn_share_its_correction() -> None:
+    script = FakeCli().expect_initialize().expect_user().expect_user()
+    script = script.start_turn().assistant("1").result("{}", structured_output={"total": 1.0})
+    script = script.expect_user().start_turn().assistant("2")
+    with script.result("{}", structured_output={"total": 9.0}) as cli:
+        options = CliOptions(cli_path=cli.path)
+        async with bridle.Session(options, output_type=Offer) as session:
+            turns = [await session.send_user_message(word) for word in ("one", "two")]
+            outcomes = [await turn for turn in turns]
+        assert [outcome.output for outcome in outcomes] == [Offer(9.0)] * 2
+        assert [outcome.uuid for outcome in outcomes] == [turn.uuid for turn in turns]
+        cli.check()
 
 
 SENDER: contextvars.ContextVar[str] = contextvars.ContextVar("sender", default="nobody")
 
 
-def test_the_callbacks_of_a_correction_see_the_context_of_the_sender() -> None:
+async def test_the_callbacks_of_a_correction_see_the_context_of_the_sender() -> None:
     seen: list[str] = []
 
-    async def main() -> None:
-        async def look(_: object) -> None:
-            seen.append(SENDER.get())
+    async def look(_: object) -> None:
+        seen.append(SENDER.get())
 
-        begun = fitting_at_last(1.0).expect_user().start_turn()
-        asking = begun.ask_hook("PreToolUse", tool_name="Bash", tool_input={}).expect_answer()
-        with asking.assistant("2").result("{}", structured_output={"total": 9.0}) as cli:
-            options = CliOptions(cli_path=cli.path)
-            bidir = BidirOptions(on_pre_tool_use=look)
-            async with bridle.Session(options, bidir=bidir, output_type=Offer) as session:
-                SENDER.set("the sender")
-                turn = await session.send_user_message("one")
-                SENDER.set("the awaiter")
-                assert (await turn).ok
-
-    run(main)
+    begun = fitting_at_last(1.0).expect_user().start_turn()
+    asking = begun.ask_hook("PreToolUse", tool_name="Bash", tool_input={}).expect_answer()
+    with asking.assistant("2").result("{}", structured_output={"total": 9.0}) as cli:
+        options = CliOptions(cli_path=cli.path)
+        bidir = BidirOptions(on_pre_tool_use=look)
+        async with bridle.Session(options, bidir=bidir, output_type=Offer) as session:
+            SENDER.set("the sender")
+            turn = await session.send_user_message("one")
+            SENDER.set("the awaiter")
+            assert (await turn).ok
     assert seen == ["the sender"]
 
 
-def test_an_answer_is_not_corrected_after_a_later_prompt() -> None:
-    async def main() -> None:
-        with fitting_at_last(1.0, 9.0) as cli:
-            options = CliOptions(cli_path=cli.path)
-            async with bridle.Session(options, output_type=Offer) as session:
-                # Both are written before the CLI can answer the first.
-                first, second = await asyncio.gather(
-                    session.send_user_message("one"), session.send_user_message("two")
-                )
-                outcomes = [await first, await second]
-        assert [one.reason for one in outcomes] == [
-            OutcomeReason.OUTPUT_INVALID,
-            OutcomeReason.COMPLETED,
-        ]
-        assert [one.output for one in outcomes] == [None, Offer(9.0)]
-
-    run(main)
+async def test_an_answer_is_not_corrected_after_a_later_prompt() -> None:
+    with fitting_at_last(1.0, 9.0) as cli:
+        options = CliOptions(cli_path=cli.path)
+        async with bridle.Session(options, output_type=Offer) as session:
+            # Both are written before the CLI can answer the first.
+            first, second = await asyncio.gather(
+                session.send_user_message("one"), session.send_user_message("two")
+            )
+            outcomes = [await first, await second]
+    assert [one.reason for one in outcomes] == [
+        OutcomeReason.OUTPUT_INVALID,
+        OutcomeReason.COMPLETED,
+    ]
+    assert [one.output for one in outcomes] == [None, Offer(9.0)]
 
 
-def test_a_correction_is_not_named_in_merged_with() -> None:
-    async def main() -> None:
-        script = fitting_at_last(1.0).expect_user().expect_user().start_turn().assistant("2")
-        with script.result("{}", structured_output={"total": 9.0}) as cli:
-            options = CliOptions(cli_path=cli.path)
-            async with bridle.Session(options, output_type=Offer) as session:
-                messages = session.messages()
-                first = await session.send_user_message("one")
-                async for message in messages:
-                    if isinstance(message, ResultMessage):
-                        break
-                # Until the correction is sent.
-                await until(lambda: session._actor.newest_turn != first.uuid)
-                second = await session.send_user_message("two")
-                outcomes = [await first, await second]
-            assert [one.merged_with for one in outcomes] == [(second.uuid,), (first.uuid,)]
-
-    run(main)
-
-
-def test_a_correction_and_a_prompt_that_share_a_turn_are_corrected_together() -> None:
-    async def main() -> None:
-        script = fitting_at_last(1.0).expect_user().expect_user().start_turn().assistant("2")
-        script = script.result("{}", structured_output={"total": 1.0}, total_cost_usd=2.0)
-        script = script.expect_user().start_turn().assistant("3")
-        script = script.result("{}", structured_output={"total": 9.0}, total_cost_usd=3.0)
-        with script.silence() as cli:
-            options = CliOptions(cli_path=cli.path)
-            session = bridle.Session(options, output_type=Offer, output_retries=2)
-            await session.connect()
+async def test_a_correction_is_not_named_in_merged_with() -> None:
+    script = fitting_at_last(1.0).expect_user().expect_user().start_turn().assistant("2")
+    with script.result("{}", structured_output={"total": 9.0}) as cli:
+        options = CliOptions(cli_path=cli.path)
+        async with bridle.Session(options, output_type=Offer) as session:
             messages = session.messages()
             first = await session.send_user_message("one")
             async for message in messages:
@@ -381,32 +341,48 @@ def test_a_correction_and_a_prompt_that_share_a_turn_are_corrected_together() ->
             await until(lambda: session._actor.newest_turn != first.uuid)
             second = await session.send_user_message("two")
             outcomes = [await first, await second]
-            await session.stop()
-            assert [one.output for one in outcomes] == [Offer(9.0)] * 2
-            assert [one.uuid for one in outcomes] == [first.uuid, second.uuid]
-            prompts = [line for line in cli.received if line.get("type") == "user"]
-            assert len(prompts) == 4, "one correction of the shared turn"
-
-    run(main)
+        assert [one.merged_with for one in outcomes] == [(second.uuid,), (first.uuid,)]
 
 
-def test_an_answer_is_corrected_after_the_program_dropped_its_turn() -> None:
-    async def main() -> None:
-        with fitting_at_last(1.0, 9.0) as cli:
-            options = CliOptions(cli_path=cli.path)
-            async with bridle.Session(options, output_type=Offer) as session:
-                messages = session.messages()
-                turn = await session.send_user_message("one")
-                del turn
-                gc.collect()
-                results = 0
-                async for message in messages:
-                    results += isinstance(message, ResultMessage)
-                    if results == 2:
-                        break
-            assert results == 2
+async def test_a_correction_and_a_prompt_that_share_a_turn_are_corrected_together() -> None:
+    script = fitting_at_last(1.0).expect_user().expect_user().start_turn().assistant("2")
+    script = script.result("{}", structured_output={"total": 1.0}, total_cost_usd=2.0)
+    script = script.expect_user().start_turn().assistant("3")
+    script = script.result("{}", structured_output={"total": 9.0}, total_cost_usd=3.0)
+    with script.silence() as cli:
+        options = CliOptions(cli_path=cli.path)
+        session = bridle.Session(options, output_type=Offer, output_retries=2)
+        await session.connect()
+        messages = session.messages()
+        first = await session.send_user_message("one")
+        async for message in messages:
+            if isinstance(message, ResultMessage):
+                break
+        # Until the correction is sent.
+        await until(lambda: session._actor.newest_turn != first.uuid)
+        second = await session.send_user_message("two")
+        outcomes = [await first, await second]
+        await session.stop()
+        assert [one.output for one in outcomes] == [Offer(9.0)] * 2
+        assert [one.uuid for one in outcomes] == [first.uuid, second.uuid]
+        prompts = [line for line in cli.received if line.get("type") == "user"]
+        assert len(prompts) == 4, "one correction of the shared turn"
 
-    run(main)
+
+async def test_an_answer_is_corrected_after_the_program_dropped_its_turn() -> None:
+    with fitting_at_last(1.0, 9.0) as cli:
+        options = CliOptions(cli_path=cli.path)
+        async with bridle.Session(options, output_type=Offer) as session:
+            messages = session.messages()
+            turn = await session.send_user_message("one")
+            del turn
+            gc.collect()
+            results = 0
+            async for message in messages:
+                results += isinstance(message, ResultMessage)
+                if results == 2:
+                    break
+        assert results == 2
 
 
 def test_a_slash_command_has_no_output_to_correct() -> None:
@@ -439,7 +415,7 @@ def test_half_a_surrogate_pair_in_a_validation_error_does_not_end_the_run() -> N
     assert outcome.output == Odd(total=9.0)
 
 
-def test_a_secret_in_a_validation_error_is_masked() -> None:
+async def test_a_secret_in_a_validation_error_is_masked() -> None:
     class Keyed(pydantic.BaseModel):
         total: float
 
@@ -448,30 +424,24 @@ def test_a_secret_in_a_validation_error_is_masked() -> None:
         def _check(cls, total: float) -> float:
             raise ValueError(f"unknown key {KEY}")
 
-    async def main() -> None:
-        with fitting_at_last(1.0) as cli:
-            options = CliOptions(cli_path=cli.path)
-            session = bridle.Session(options, output_type=Keyed, output_retries=0)
-            async with session:
-                outcome = await (await session.send_user_message("one"))
-            assert "unknown key" in outcome.detail
-            assert KEY not in outcome.detail
-
-    run(main)
+    with fitting_at_last(1.0) as cli:
+        options = CliOptions(cli_path=cli.path)
+        session = bridle.Session(options, output_type=Keyed, output_retries=0)
+        async with session:
+            outcome = await (await session.send_user_message("one"))
+        assert "unknown key" in outcome.detail
+        assert KEY not in outcome.detail
 
 
-def test_the_last_event_of_a_turn_has_the_validated_outcome() -> None:
-    async def main() -> None:
-        with fitting_at_last(1.0, 9.0) as cli:
-            options = CliOptions(cli_path=cli.path)
-            async with bridle.Session(options, output_type=Offer) as session:
-                turn = await session.send_user_message("one")
-                events = [event async for event in turn.events()]
-                assert turn.done
-            [ended] = [event for event in events if isinstance(event, TurnEnded)]
-            assert (ended.outcome.ok, ended.outcome.output) == (True, Offer(9.0))
-
-    run(main)
+async def test_the_last_event_of_a_turn_has_the_validated_outcome() -> None:
+    with fitting_at_last(1.0, 9.0) as cli:
+        options = CliOptions(cli_path=cli.path)
+        async with bridle.Session(options, output_type=Offer) as session:
+            turn = await session.send_user_message("one")
+            events = [event async for event in turn.events()]
+            assert turn.done
+        [ended] = [event for event in events if isinstance(event, TurnEnded)]
+        assert (ended.outcome.ok, ended.outcome.output) == (True, Offer(9.0))
 
 
 def test_the_last_event_of_a_blocking_turn_has_the_validated_outcome() -> None:
@@ -483,61 +453,52 @@ def test_the_last_event_of_a_blocking_turn_has_the_validated_outcome() -> None:
         assert ended.outcome.output == Offer(9.0)
 
 
-def test_an_interrupt_ends_the_correction_of_a_turn() -> None:
-    async def main() -> None:
-        script = fitting_at_last(1.0).expect_user().start_turn().assistant("2")
-        script = script.expect_request("interrupt").reply({"turn": "stopped"})
-        aborted: dict[str, Any] = {"is_error": True, "terminal_reason": "aborted_streaming"}
-        with script.result(None, subtype="error_during_execution", **aborted) as cli:
-            options = CliOptions(cli_path=cli.path)
-            session = bridle.Session(options, output_type=Offer, output_retries=5)
-            async with session:
-                messages = session.messages()
-                turn = await session.send_user_message("one")
-                async for message in messages:
-                    if isinstance(message, AssistantMessage) and message.text == "2":
-                        break
-                assert not turn.done
-                await turn.interrupt()
-                outcome = await turn
-            assert outcome.reason is OutcomeReason.INTERRUPTED
-            assert outcome.uuid == turn.uuid
-
-    run(main)
+async def test_an_interrupt_ends_the_correction_of_a_turn() -> None:
+    script = fitting_at_last(1.0).expect_user().start_turn().assistant("2")
+    script = script.expect_request("interrupt").reply({"turn": "stopped"})
+    aborted: dict[str, Any] = {"is_error": True, "terminal_reason": "aborted_streaming"}
+    with script.result(None, subtype="error_during_execution", **aborted) as cli:
+        options = CliOptions(cli_path=cli.path)
+        session = bridle.Session(options, output_type=Offer, output_retries=5)
+        async with session:
+            messages = session.messages()
+            turn = await session.send_user_message("one")
+            async for message in messages:
+                if isinstance(message, AssistantMessage) and message.text == "2":
+                    break
+            assert not turn.done
+            await turn.interrupt()
+            outcome = await turn
+        assert outcome.reason is OutcomeReason.INTERRUPTED
+        assert outcome.uuid == turn.uuid
 
 
-def test_an_interrupt_ends_the_wait_before_an_attempt() -> None:
-    async def main() -> None:
-        rejected = {"status": "rejected", "resetsAt": time.time() + 300.0}
-        event = {"type": "rate_limit_event", "rate_limit_info": rejected, "uuid": "1"}
-        cli = FakeCli().expect_initialize().expect_user().start_turn().emit(event)
-        cli = cli.assistant("I begin.").result("limit", is_error=True, api_error_status=429)
-        with cli.silence() as program:
-            options = settle_options(CliOptions(cli_path=program.path), None, None)
-            job = Run("go", options, retry=Retry())
-            async with job:
-                answer = asyncio.create_task(job.answer())
-                await until(lambda: job.turn is not None and job.turn._state.outcome.done())
-                assert job.turn is not None
-                await job.turn.interrupt()
-                assert (await answer).reason is OutcomeReason.RATE_LIMITED
-
-    run(main)
+async def test_an_interrupt_ends_the_wait_before_an_attempt() -> None:
+    rejected = {"status": "rejected", "resetsAt": time.time() + 300.0}
+    event = {"type": "rate_limit_event", "rate_limit_info": rejected, "uuid": "1"}
+    cli = FakeCli().expect_initialize().expect_user().start_turn().emit(event)
+    cli = cli.assistant("I begin.").result("limit", is_error=True, api_error_status=429)
+    with cli.silence() as program:
+        options = settle_options(CliOptions(cli_path=program.path), None, None)
+        job = Run("go", options, retry=Retry())
+        async with job:
+            answer = asyncio.create_task(job.answer())
+            await until(lambda: job.turn is not None and job.turn._state.outcome.done())
+            assert job.turn is not None
+            await job.turn.interrupt()
+            assert (await answer).reason is OutcomeReason.RATE_LIMITED
 
 
-def test_a_session_validates_the_output_of_every_turn() -> None:
-    async def main() -> None:
-        with fitting_at_last(9.0, 1.0, 8.0) as cli:
-            options = CliOptions(cli_path=cli.path)
-            async with bridle.Session(options, output_type=Offer) as session:
-                first = await (await session.send_user_message("one"))
-                turn = await session.send_user_message("two")
-                second, again = await asyncio.gather(turn, turn.outcome())
-            assert (first.output, second.output) == (Offer(9.0), Offer(8.0))
-            assert again is second
-            assert second.uuid == turn.uuid
-
-    run(main)
+async def test_a_session_validates_the_output_of_every_turn() -> None:
+    with fitting_at_last(9.0, 1.0, 8.0) as cli:
+        options = CliOptions(cli_path=cli.path)
+        async with bridle.Session(options, output_type=Offer) as session:
+            first = await (await session.send_user_message("one"))
+            turn = await session.send_user_message("two")
+            second, again = await asyncio.gather(turn, turn.outcome())
+        assert (first.output, second.output) == (Offer(9.0), Offer(8.0))
+        assert again is second
+        assert second.uuid == turn.uuid
 
 
 KEY = "sk-" + "ant-api03-" + "a" * 40
@@ -611,23 +572,20 @@ def test_a_limit_that_resets_too_late_is_not_awaited(retry: Retry) -> None:
     assert (outcome.reason, outcome.retryable) == (OutcomeReason.RATE_LIMITED, True)
 
 
-def test_options_and_prompts_are_refused_before_anything_starts() -> None:
-    async def main() -> None:
-        with FakeCli.auto() as cli:
-            options = CliOptions(cli_path=cli.path)
-            schema = options.replace(json_schema={"type": "object"})
-            nothing: Any = 5
-            for field, refused in [
-                ("prompt", bridle.run(nothing, cli=options)),
-                ("prompt", bridle.run([], cli=options)),
-                ("output_type", bridle.run("x", cli=schema, output_type=dict[str, int])),
-                ("output_type", bridle.run("x", cli=options, output_type=cast("Any", "text"))),
-                ("output_retries", bridle.run("x", cli=options, output_retries=-1)),
-                ("retry", bridle.run("x", cli=options, retry=cast("Any", 3))),
-            ]:
-                with pytest.raises(OptionsError) as caught:
-                    await refused
-                assert caught.value.field == field
-            assert cli.runs == []
-
-    asyncio.run(main())
+async def test_options_and_prompts_are_refused_before_anything_starts() -> None:
+    with FakeCli.auto() as cli:
+        options = CliOptions(cli_path=cli.path)
+        schema = options.replace(json_schema={"type": "object"})
+        nothing: Any = 5
+        for field, refused in [
+            ("prompt", bridle.run(nothing, cli=options)),
+            ("prompt", bridle.run([], cli=options)),
+            ("output_type", bridle.run("x", cli=schema, output_type=dict[str, int])),
+            ("output_type", bridle.run("x", cli=options, output_type=cast("Any", "text"))),
+            ("output_retries", bridle.run("x", cli=options, output_retries=-1)),
+            ("retry", bridle.run("x", cli=options, retry=cast("Any", 3))),
+        ]:
+            with pytest.raises(OptionsError) as caught:
+                await refused
+            assert caught.value.field == field
+        assert cli.runs == []

@@ -619,17 +619,14 @@ def test_a_hold_without_a_point_comes_before_the_first_byte() -> None:
         client.close()
 
 
-def test_an_event_of_the_callers_loop_can_hold_a_reply() -> None:
-    async def story() -> None:
-        gate = asyncio.Event()
-        async with ScriptedModel([Reply(blocks=(text("x"),), hold=gate)]) as model:
-            asking = asyncio.create_task(asyncio.to_thread(post, model, body("x")))
-            await model.wait_for_hold()
-            assert not asking.done()
-            gate.set()
-            assert (await asking)[0] == 200
-
-    asyncio.run(story())
+async def test_an_event_of_the_callers_loop_can_hold_a_reply() -> None:
+    gate = asyncio.Event()
+    async with ScriptedModel([Reply(blocks=(text("x"),), hold=gate)]) as model:
+        asking = asyncio.create_task(asyncio.to_thread(post, model, body("x")))
+        await model.wait_for_hold()
+        assert not asking.done()
+        gate.set()
+        assert (await asking)[0] == 200
 
 
 def test_a_client_that_hangs_up_ends_the_hold() -> None:
@@ -657,32 +654,25 @@ def test_leaving_does_not_wait_for_what_is_held() -> None:
     client.close()
 
 
-def test_a_slow_stream_takes_its_time() -> None:
+async def test_a_slow_stream_takes_its_time() -> None:
     reply = Reply(blocks=(text("abc", chunks=3),), delay=0.02, chunk_delay=0.01)
-
-    async def story() -> float:
-        async with ScriptedModel([reply]) as model:
-            started = asyncio.get_running_loop().time()
-            await asyncio.to_thread(lambda: list(stream(model, body("x"))))
-            return asyncio.get_running_loop().time() - started
-
-    assert asyncio.run(story()) >= 0.05
+    async with ScriptedModel([reply]) as model:
+        started = asyncio.get_running_loop().time()
+        await asyncio.to_thread(lambda: list(stream(model, body("x"))))
+        assert asyncio.get_running_loop().time() - started >= 0.05
 
 
-def test_one_waits_for_a_request_from_blocking_code_and_from_a_loop() -> None:
-    async def story() -> None:
-        async with ScriptedModel([repeat([text("x")])]) as model:
-            waiting = asyncio.create_task(model.wait_for_request(1))
-            await asyncio.to_thread(post, model, body("zero"))
-            await asyncio.to_thread(post, model, body("one"))
-            assert (await waiting).last_user_text == "one"
-            assert model.wait_for_request_sync().last_user_text == "zero"
-            with pytest.raises(TimeoutError, match=r"no request 2 within 0\.01 s.*\n.*zero"):
-                await model.wait_for_request(2, timeout=0.01)
-            with pytest.raises(TimeoutError, match="no hold number 1 within"):
-                model.wait_for_hold_sync(timeout=0.01)
-
-    asyncio.run(story())
+async def test_one_waits_for_a_request_from_blocking_code_and_from_a_loop() -> None:
+    async with ScriptedModel([repeat([text("x")])]) as model:
+        waiting = asyncio.create_task(model.wait_for_request(1))
+        await asyncio.to_thread(post, model, body("zero"))
+        await asyncio.to_thread(post, model, body("one"))
+        assert (await waiting).last_user_text == "one"
+        assert model.wait_for_request_sync().last_user_text == "zero"
+        with pytest.raises(TimeoutError, match=r"no request 2 within 0\.01 s.*\n.*zero"):
+            await model.wait_for_request(2, timeout=0.01)
+        with pytest.raises(TimeoutError, match="no hold number 1 within"):
+            model.wait_for_hold_sync(timeout=0.01)
 
 
 # ---------------------------------------------------------------- HTTP
@@ -840,20 +830,17 @@ def test_nothing_is_left_behind(tmp_path: Path, set_limits: SetLimits) -> None:
     assert {one.name for one in set(threading.enumerate()) - before} <= set()
 
 
-def test_a_cancelled_exit_also_stops_the_model() -> None:
-    async def story() -> None:
-        model = ScriptedModel([])
-        await model.__aenter__()
-        place = urlsplit(model.url)
-        leaving = asyncio.create_task(model.__aexit__(None, None, None))
-        await asyncio.sleep(0)
-        leaving.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await leaving
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection((place.hostname, place.port), PATIENCE)
-
-    asyncio.run(story())
+async def test_a_cancelled_exit_also_stops_the_model() -> None:
+    model = ScriptedModel([])
+    await model.__aenter__()
+    place = urlsplit(model.url)
+    leaving = asyncio.create_task(model.__aexit__(None, None, None))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((place.hostname, place.port), PATIENCE)
 
 
 def test_a_cancelled_entry_leaves_no_thread() -> None:

@@ -125,7 +125,7 @@ def test_what_a_session_leaves_behind_holds_no_secret(
     assert json.loads(entries[-1].line) == {"exit": 1}
 
 
-def test_what_an_error_tells_holds_no_secret(
+async def test_what_an_error_tells_holds_no_secret(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -134,15 +134,11 @@ def test_what_an_error_tells_holds_no_secret(
     said = f"error: {known} password: {MARKERS['stderr_line']}"
     cli = FakeCli().stderr(f"{said}\n").exit(2)
     path = tmp_path / "session.ndjson"
-
-    async def main() -> bridle.BridleError:
-        with cli:
-            sdk = SdkOptions(recorder=Recorder(path))
-            with pytest.raises(bridle.StartError) as caught:
-                await start_session(options(cli, tmp_path / "settings.json"), sdk)
-            return caught.value
-
-    error = run(main)
+    with cli:
+        sdk = SdkOptions(recorder=Recorder(path))
+        with pytest.raises(bridle.StartError) as caught:
+            await start_session(options(cli, tmp_path / "settings.json"), sdk)
+        error = caught.value
     copy: Any = pickle.loads(pickle.dumps(error))
     told = [str(error), repr(error), repr(error.process), str(error.argv), error.stderr_tail]
     assert "error: ***" in error.stderr_tail
@@ -155,25 +151,19 @@ UNKNOWN = ("settings_file", "tool_output", "hook_input", "stderr_line", "prompt"
 """What no session is told."""
 
 
-def test_a_query_keeps_them_as_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_query_keeps_them_as_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     known = f"{MARKERS['api_key']} {MARKERS['settings_variable']}"
     cli = FakeCli().stderr(f"{known}\n").garbage(f"{known}\n".encode()).exit(1)
     path = tmp_path / "query.ndjson"
     warnings: list[str] = []
-
-    async def main() -> bridle.BridleError:
-        with cli:
-            given = options(cli, tmp_path / "settings.json")
-            sdk = SdkOptions(
-                recorder=Recorder(path), on_warning=lambda one: warnings.append(repr(one))
-            )
-            with pytest.raises(bridle.BridleError) as caught:
-                async for _ in bridle.query("go", given, sdk):
-                    pass
-            return caught.value
-
-    error = run(main)
+    with cli:
+        given = options(cli, tmp_path / "settings.json")
+        sdk = SdkOptions(recorder=Recorder(path), on_warning=lambda one: warnings.append(repr(one)))
+        with pytest.raises(bridle.BridleError) as caught:
+            async for _ in bridle.query("go", given, sdk):
+                pass
+        error = caught.value
     assert leaks(f"{error} {error!r} {error.process} {caplog.text} {warnings}") == []
     assert leaks(path.read_text("utf-8")) == []
     assert "***" in error.stderr_tail

@@ -319,21 +319,17 @@ def test_an_odd_exception_is_answered_for_like_any_other(how: str, error: Except
         assert play(script, given) == [failed, "permission_failed"]
 
 
-def test_the_notes_of_an_exception_are_for_the_log_alone() -> None:
+async def test_the_notes_of_an_exception_are_for_the_log_alone() -> None:
     """R296: what is told, to the model too, is the exception."""
     error = ValueError("the disk is full")
     error.add_note("account 4711")
-
-    async def main() -> None:
-        with FAIL_SAFE["permission"][0](ASK["permission"]).result() as cli:
-            bidir = registered("permission", raising(True, error))
-            async with start_session(options(cli), bidir=bidir) as session:
-                await (await session.send_user_message("go"))
-            [warning] = [each for each in await told_by(session) if isinstance(each, SdkWarning)]
-            assert warning.detail.startswith("permission for Bash (")
-            assert warning.detail.endswith("): ValueError: the disk is full")
-
-    run(main)
+    with FAIL_SAFE["permission"][0](ASK["permission"]).result() as cli:
+        bidir = registered("permission", raising(True, error))
+        async with start_session(options(cli), bidir=bidir) as session:
+            await (await session.send_user_message("go"))
+        [warning] = [each for each in await told_by(session) if isinstance(each, SdkWarning)]
+        assert warning.detail.startswith("permission for Bash (")
+        assert warning.detail.endswith("): ValueError: the disk is full")
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])
@@ -397,25 +393,21 @@ def test_a_hook_may_block_instead_when_it_fails(is_late: bool) -> None:
     assert warned == ["hook_timed_out" if is_late else "hook_failed"]
 
 
-def test_a_slow_callback_holds_up_nothing_but_its_own_answer() -> None:
+async def test_a_slow_callback_holds_up_nothing_but_its_own_answer() -> None:
     """R158, R165, R260, R336."""
-
-    async def main() -> None:
-        release = threading.Event()
-        script = ASK["hook"].expect_request("mcp_status").reply().assistant("meanwhile")
-        with script.expect_continue().result() as cli:
-            bidir = registered("hook", lambda _: release.wait(LIMIT) and None)
-            async with start_session(options(cli), bidir=bidir) as session:
-                turn = await session.send_user_message("go")
-                await session.ping()
-                async for message in session.messages():
-                    if message.type == "assistant":
-                        break
-                release.set()
-                assert (await turn).ok
-                cli.check()
-
-    run(main)
+    release = threading.Event()
+    script = ASK["hook"].expect_request("mcp_status").reply().assistant("meanwhile")
+    with script.expect_continue().result() as cli:
+        bidir = registered("hook", lambda _: release.wait(LIMIT) and None)
+        async with start_session(options(cli), bidir=bidir) as session:
+            turn = await session.send_user_message("go")
+            await session.ping()
+            async for message in session.messages():
+                if message.type == "assistant":
+                    break
+            release.set()
+            assert (await turn).ok
+            cli.check()
 
 
 # ---------------------------------------------------------------- several hooks
@@ -445,22 +437,19 @@ def test_hooks_run_in_order_and_the_first_decision_counts() -> None:
     assert order == ["single", "first", "second"]
 
 
-def test_matchers_choose_the_tools_a_hook_is_for() -> None:
+async def test_matchers_choose_the_tools_a_hook_is_for() -> None:
     """R282, R283, R288, C10, on the automatic CLI, which matches as the real one does."""
     seen: list[tuple[str, str]] = []
 
     def note(name: str, matcher: str | None = None) -> Hook:
         return Hook(lambda context: seen.append((name, context.tool_name)), matcher=matcher)
 
-    async def main() -> None:
-        hooks = {"PreToolUse": [note("all"), note("bash", "Bash"), note("files", "Read|Write")]}
-        with FakeCli.auto() as cli:
-            bidir = BidirOptions(hooks=hooks, on_can_use_tool=lambda _: Allow())
-            async with start_session(options(cli), bidir=bidir) as session:
-                for prompt in ("BASH ls", 'CALL Read {"file_path": "/x"}', "CALL Other"):
-                    assert (await (await session.send_user_message(prompt))).ok
-
-    run(main)
+    hooks = {"PreToolUse": [note("all"), note("bash", "Bash"), note("files", "Read|Write")]}
+    with FakeCli.auto() as cli:
+        bidir = BidirOptions(hooks=hooks, on_can_use_tool=lambda _: Allow())
+        async with start_session(options(cli), bidir=bidir) as session:
+            for prompt in ("BASH ls", 'CALL Read {"file_path": "/x"}', "CALL Other"):
+                assert (await (await session.send_user_message(prompt))).ok
     expected = [
         ("all", "Bash"),
         ("bash", "Bash"),
@@ -475,7 +464,7 @@ def test_matchers_choose_the_tools_a_hook_is_for() -> None:
 
 
 @pytest.mark.parametrize("form", ["async", "awaits", "thread"])
-def test_the_callback_of_a_withdrawn_request_gets_the_withdrawal(form: str) -> None:
+async def test_the_callback_of_a_withdrawn_request_gets_the_withdrawal(form: str) -> None:
     """It is not answered either."""
     told = threading.Event()
     asked = threading.Event()
@@ -498,102 +487,90 @@ def test_the_callback_of_a_withdrawn_request_gets_the_withdrawal(form: str) -> N
         if context.wait_cancelled_sync(LIMIT):
             told.set()
 
-    async def main() -> None:
-        function: Function = {"async": think, "awaits": await_it, "thread": in_thread}[form]
-        script = ASK["permission"].expect_request("mcp_status").reply().withdraw()
-        with script.result().silence() as cli:
-            async with start_session(
-                options(cli), bidir=registered("permission", function)
-            ) as session:
-                turn = await session.send_user_message("go")
-                await until(asked.is_set)
-                await session.ping()
-                assert (await turn).ok
-                await until(told.is_set)
-                assert [line for line in cli.received if line["type"] == "control_response"] == []
-                await session.stop()
-
-    run(main)
+    function: Function = {"async": think, "awaits": await_it, "thread": in_thread}[form]
+    script = ASK["permission"].expect_request("mcp_status").reply().withdraw()
+    with script.result().silence() as cli:
+        async with start_session(options(cli), bidir=registered("permission", function)) as session:
+            turn = await session.send_user_message("go")
+            await until(asked.is_set)
+            await session.ping()
+            assert (await turn).ok
+            await until(told.is_set)
+            assert [line for line in cli.received if line["type"] == "control_response"] == []
+            await session.stop()
 
 
 # ---------------------------------------------------------------- capacity
 
 
 @pytest.mark.parametrize("form", ["async def", "def"])
-def test_two_thousand_requests_at_once_all_get_the_callbacks_answer(form: str) -> None:
+async def test_two_thousand_requests_at_once_all_get_the_callbacks_answer(form: str) -> None:
     """R327: they wait, in a bounded number of threads; load decides nothing."""
     count = 2000
     asked = running = most = 0
+    go_async, go = asyncio.Event(), threading.Event()
 
-    async def main() -> None:
-        go_async, go = asyncio.Event(), threading.Event()
+    async def wait_async(_: object) -> Allow:
+        nonlocal asked
+        asked += 1
+        await go_async.wait()
+        return Allow()
 
-        async def wait_async(_: object) -> Allow:
-            nonlocal asked
+    def wait(_: object) -> Allow:
+        nonlocal asked, running, most
+        with lock:
             asked += 1
-            await go_async.wait()
-            return Allow()
+            running += 1
+            most = max(most, running)
+        go.wait(LIMIT)
+        with lock:
+            running -= 1
+        return Allow()
 
-        def wait(_: object) -> Allow:
-            nonlocal asked, running, most
-            with lock:
-                asked += 1
-                running += 1
-                most = max(most, running)
-            go.wait(LIMIT)
-            with lock:
-                running -= 1
-            return Allow()
-
-        lock = threading.Lock()
-        script = in_turn
-        for number in range(count):
-            script = script.ask_permission("Bash", command=str(number))
-        with script.expect_request("mcp_status").reply().silence() as cli:
-            bidir = registered("permission", wait_async if form == "async def" else wait)
-            async with start_session(options(cli), bidir=bidir) as session:
-                _ = await session.send_user_message("go")
-                await session.ping()
-                await until(lambda: asked >= (count if form == "async def" else MAX_THREADS))
-                assert behaviors(cli) == []
-                assert (form == "async def") or asked == MAX_THREADS
-                go_async.set()
-                go.set()
-                await until(lambda: len(behaviors(cli)) == count)
-                assert set(behaviors(cli)) == {"allow"}
-                await session.stop()
-            assert warnings_of(await told_by(session)) == []
-        assert most == (0 if form == "async def" else MAX_THREADS)
-
-    run(main)
+    lock = threading.Lock()
+    script = in_turn
+    for number in range(count):
+        script = script.ask_permission("Bash", command=str(number))
+    with script.expect_request("mcp_status").reply().silence() as cli:
+        bidir = registered("permission", wait_async if form == "async def" else wait)
+        async with start_session(options(cli), bidir=bidir) as session:
+            _ = await session.send_user_message("go")
+            await session.ping()
+            await until(lambda: asked >= (count if form == "async def" else MAX_THREADS))
+            assert behaviors(cli) == []
+            assert (form == "async def") or asked == MAX_THREADS
+            go_async.set()
+            go.set()
+            await until(lambda: len(behaviors(cli)) == count)
+            assert set(behaviors(cli)) == {"allow"}
+            await session.stop()
+        assert warnings_of(await told_by(session)) == []
+    assert most == (0 if form == "async def" else MAX_THREADS)
 
 
-def test_permission_functions_that_wait_for_a_person_do_not_hold_up_a_guard() -> None:
+async def test_permission_functions_that_wait_for_a_person_do_not_hold_up_a_guard() -> None:
     answered = threading.Event()
 
     def ask_a_person(_: object) -> Allow:
         answered.wait(LIMIT)
         return Allow()
 
-    async def main() -> None:
-        script = in_turn
-        for number in range(MAX_THREADS + 8):
-            script = script.ask_permission("Bash", command=str(number))
-        script = script.ask_hook("PreToolUse", tool_name="Bash", tool_input=INPUT).expect_block()
-        with script.silence() as cli:
-            bidir = BidirOptions(
-                on_can_use_tool=ask_a_person,
-                on_pre_tool_use=lambda _: Block("no"),
-            )
-            async with start_session(options(cli), bidir=bidir) as session:
-                _ = await session.send_user_message("go")
-                await until(lambda: len(responses(cli)) == 1)
-                assert "deny" in str(responses(cli))
-                answered.set()
-                await until(lambda: len(responses(cli)) == MAX_THREADS + 9)
-                await session.stop()
-
-    run(main)
+    script = in_turn
+    for number in range(MAX_THREADS + 8):
+        script = script.ask_permission("Bash", command=str(number))
+    script = script.ask_hook("PreToolUse", tool_name="Bash", tool_input=INPUT).expect_block()
+    with script.silence() as cli:
+        bidir = BidirOptions(
+            on_can_use_tool=ask_a_person,
+            on_pre_tool_use=lambda _: Block("no"),
+        )
+        async with start_session(options(cli), bidir=bidir) as session:
+            _ = await session.send_user_message("go")
+            await until(lambda: len(responses(cli)) == 1)
+            assert "deny" in str(responses(cli))
+            answered.set()
+            await until(lambda: len(responses(cli)) == MAX_THREADS + 9)
+            await session.stop()
 
 
 def test_a_guard_blocks_once_too_many_of_its_calls_hang() -> None:
@@ -632,7 +609,9 @@ def responses(cli: FakeCli) -> list[Any]:
 
 @pytest.mark.parametrize("kind", ["hook", "permission", "elicitation"])
 @pytest.mark.parametrize("form", ["async def", "def"])
-def test_a_callback_gets_the_deps_of_its_prompt_or_of_its_session(kind: str, form: str) -> None:
+async def test_a_callback_gets_the_deps_of_its_prompt_or_of_its_session(
+    kind: str, form: str
+) -> None:
     seen: list[object] = []
 
     async def look_async(ctx: Any) -> None:
@@ -641,25 +620,22 @@ def test_a_callback_gets_the_deps_of_its_prompt_or_of_its_session(kind: str, for
     def look(ctx: Any) -> None:
         seen.append(ctx.deps)
 
-    async def main() -> None:
-        function = look if form == "def" else look_async
-        script = FakeCli().expect_initialize()
-        for _ in range(3):
-            script = asking_once(script.start_turn(), kind).result()
-        with script as cli:
-            bidir = registered(kind, function)
-            async with Session(options(cli), bidir=bidir, deps="the session") as session:
-                await (await session.send_user_message("one"))
-                await (await session.send_user_message("two", deps="the prompt"))
-                await (await session.send_user_message("three", deps=None))
-                cli.check()
-                assert session.deps == "the session"
-        assert seen == ["the session", "the prompt", None]
-
-    run(main)
+    function = look if form == "def" else look_async
+    script = FakeCli().expect_initialize()
+    for _ in range(3):
+        script = asking_once(script.start_turn(), kind).result()
+    with script as cli:
+        bidir = registered(kind, function)
+        async with Session(options(cli), bidir=bidir, deps="the session") as session:
+            await (await session.send_user_message("one"))
+            await (await session.send_user_message("two", deps="the prompt"))
+            await (await session.send_user_message("three", deps=None))
+            cli.check()
+            assert session.deps == "the session"
+    assert seen == ["the session", "the prompt", None]
 
 
-def test_a_tool_gets_the_deps_of_its_prompt() -> None:
+async def test_a_tool_gets_the_deps_of_its_prompt() -> None:
     seen: list[object] = []
 
     @tool
@@ -668,25 +644,22 @@ def test_a_tool_gets_the_deps_of_its_prompt() -> None:
         seen.append(ctx.deps)
         return "seen"
 
-    async def main() -> None:
-        call = {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "tools/call",
-            "params": {"name": "look", "arguments": {}},
-        }
-        script = FakeCli().expect_initialize().start_turn()
-        with script.ask_mcp("calc", call).expect_answer().result() as cli:
-            bidir = BidirOptions(mcp_servers={"calc": ToolServer([look])})
-            async with Session(options(cli), bidir=bidir) as session:
-                await (await session.send_user_message("one", deps=["a database"]))
-                cli.check()
-        assert seen == [["a database"]]
-
-    run(main)
+    call = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "look", "arguments": {}},
+    }
+    script = FakeCli().expect_initialize().start_turn()
+    with script.ask_mcp("calc", call).expect_answer().result() as cli:
+        bidir = BidirOptions(mcp_servers={"calc": ToolServer([look])})
+        async with Session(options(cli), bidir=bidir) as session:
+            await (await session.send_user_message("one", deps=["a database"]))
+            cli.check()
+    assert seen == [["a database"]]
 
 
-def test_a_session_inside_a_callback_does_not_inherit_its_deps() -> None:
+async def test_a_session_inside_a_callback_does_not_inherit_its_deps() -> None:
     seen: list[object] = []
 
     def script() -> FakeCli:
@@ -702,14 +675,11 @@ def test_a_session_inside_a_callback_does_not_inherit_its_deps() -> None:
             async with start_session(options(cli), bidir=bidir) as session:
                 await (await session.send_user_message("inner"))
 
-    async def main() -> None:
-        with script() as cli:
-            bidir = BidirOptions(on_pre_tool_use=start_another)
-            async with Session(options(cli), bidir=bidir, deps="outer") as session:
-                await (await session.send_user_message("outer"))
-        assert seen == [None]
-
-    run(main)
+    with script() as cli:
+        bidir = BidirOptions(on_pre_tool_use=start_another)
+        async with Session(options(cli), bidir=bidir, deps="outer") as session:
+            await (await session.send_user_message("outer"))
+    assert seen == [None]
 
 
 def test_a_context_outside_a_session_has_no_deps() -> None:
@@ -768,7 +738,7 @@ SENDER: contextvars.ContextVar[str] = contextvars.ContextVar("sender", default="
 
 @pytest.mark.parametrize("kind", ASK)
 @pytest.mark.parametrize("form", ["async def", "def", "lambda around async"])
-def test_a_callback_sees_the_context_variables_of_the_code_that_sent_the_prompt(
+async def test_a_callback_sees_the_context_variables_of_the_code_that_sent_the_prompt(
     kind: str, form: str
 ) -> None:
     seen: list[str] = []
@@ -800,19 +770,16 @@ def test_a_callback_sees_the_context_variables_of_the_code_that_sent_the_prompt(
             "dialog": script.ask("request_user_dialog", dialog_kind="pick", payload={}),
         }[kind].expect_answer()
 
-    async def main() -> None:
-        script = asking(asking(FakeCli().expect_initialize().start_turn())).result()
-        script = asking(script.start_turn()).result()
-        SENDER.set("the start")
-        with script as cli:
-            async with start_session(options(cli), bidir=registered(kind, function)) as session:
-                for who in ("anna", "bert"):
-                    await asyncio.create_task(send(session, who))
-                cli.check()
-                assert seen == ["anna", "anna", "bert"]
-        assert SENDER.get() == "the start"
-
-    run(main)
+    script = asking(asking(FakeCli().expect_initialize().start_turn())).result()
+    script = asking(script.start_turn()).result()
+    SENDER.set("the start")
+    with script as cli:
+        async with start_session(options(cli), bidir=registered(kind, function)) as session:
+            for who in ("anna", "bert"):
+                await asyncio.create_task(send(session, who))
+            cli.check()
+            assert seen == ["anna", "anna", "bert"]
+    assert SENDER.get() == "the start"
 
 
 def behaviors(cli: FakeCli) -> list[str]:
@@ -824,7 +791,7 @@ def behaviors(cli: FakeCli) -> list[str]:
 # ---------------------------------------------------------------- tasks
 
 
-def test_state_that_a_hook_keeps_under_its_task_does_not_reach_the_next_hook() -> None:
+async def test_state_that_a_hook_keeps_under_its_task_does_not_reach_the_next_hook() -> None:
     """Libraries do that: cancel scopes, timeouts, connections in use."""
     state: dict[object, str] = {}
 
@@ -833,24 +800,21 @@ def test_state_that_a_hook_keeps_under_its_task_does_not_reach_the_next_hook() -
         assert task is not None
         seen.append(state.setdefault(task, str(context.tool_input["command"])))
 
-    async def main() -> None:
-        script = in_turn
-        for command in "abcd":
-            tool_input = {"command": command}
-            script = script.ask_hook("PreToolUse", tool_name="Bash", tool_input=tool_input)
-            script = script.expect_answer()
-        with script.result() as cli:
-            async with start_session(options(cli), bidir=registered("hook", hook)) as session:
-                await (await session.send_user_message("go"))
-                cli.check()
-
     seen: list[str] = []
-    run(main)
+    script = in_turn
+    for command in "abcd":
+        tool_input = {"command": command}
+        script = script.ask_hook("PreToolUse", tool_name="Bash", tool_input=tool_input)
+        script = script.expect_answer()
+    with script.result() as cli:
+        async with start_session(options(cli), bidir=registered("hook", hook)) as session:
+            await (await session.send_user_message("go"))
+            cli.check()
     assert seen == ["a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize("library", ["asyncio", "anyio"])
-def test_a_timeout_in_a_hook_ends_an_operation_of_the_session(library: str) -> None:
+async def test_a_timeout_in_a_hook_ends_an_operation_of_the_session(library: str) -> None:
     seen: list[str] = []
 
     async def hook(_: object) -> None:
@@ -864,13 +828,10 @@ def test_a_timeout_in_a_hook_ends_an_operation_of_the_session(library: str) -> N
         except TimeoutError:
             seen.append("timeout")
 
-    async def main() -> None:
-        script = in_turn.ask_hook("PreToolUse", tool_name="Bash", tool_input=INPUT)
-        with script.expect_answer().result() as cli:
-            async with start_session(options(cli), bidir=registered("hook", hook)) as session:
-                sessions.append(session)
-                assert (await (await session.send_user_message("go"))).ok
-
     sessions: list[Session] = []
-    run(main)
+    script = in_turn.ask_hook("PreToolUse", tool_name="Bash", tool_input=INPUT)
+    with script.expect_answer().result() as cli:
+        async with start_session(options(cli), bidir=registered("hook", hook)) as session:
+            sessions.append(session)
+            assert (await (await session.send_user_message("go"))).ok
     assert seen == ["timeout"]

@@ -109,21 +109,17 @@ async def say(session: Session, prompt: str) -> Outcome[Any]:
 
 @pytest.mark.longer
 @pytest.mark.requirement("S098")
-def test_fifty_sessions_at_once_share_handlers_without_mixing_them_up() -> None:
+async def test_fifty_sessions_at_once_share_handlers_without_mixing_them_up() -> None:
     """R166, R422."""
     shared = Shared()
-
-    async def main() -> None:
-        with FakeCli.auto() as newest, FakeCli.auto(flavour=FLAVOURS[-1]) as older:
-            talks = [
-                converse(older if number % 2 else newest, shared, f"tag-{number}")
-                for number in range(MANY)
-            ]
-            pids = await asyncio.gather(*talks)
-            assert len(set(pids)) == MANY
-            assert not any(map(is_alive, pids))
-
-    run(main)
+    with FakeCli.auto() as newest, FakeCli.auto(flavour=FLAVOURS[-1]) as older:
+        talks = [
+            converse(older if number % 2 else newest, shared, f"tag-{number}")
+            for number in range(MANY)
+        ]
+        pids = await asyncio.gather(*talks)
+        assert len(set(pids)) == MANY
+        assert not any(map(is_alive, pids))
     assert len(shared.seen) == MANY
 
 
@@ -152,19 +148,16 @@ def test_sessions_of_several_event_loops_in_threads_do_not_meet() -> None:
     assert len(shared.seen) == 16
 
 
-def test_one_session_that_dies_does_not_touch_its_neighbours() -> None:
-    async def main() -> None:
-        with FakeCli.auto() as cli:
-            sessions = [await start_session(options(cli)) for _ in range(4)]
-            turns = [await s.send_user_message("SLOW 0.5") for s in sessions[1:]]
-            _ = await sessions[0].send_user_message("EXIT 1")
-            await until(lambda: not sessions[0].alive)
-            outcomes = await asyncio.gather(*turns)
-            assert all(outcome.ok for outcome in outcomes)
-            assert [session.alive for session in sessions] == [False, True, True, True]
-            await asyncio.gather(*(session.aclose() for session in sessions))
-
-    run(main)
+async def test_one_session_that_dies_does_not_touch_its_neighbours() -> None:
+    with FakeCli.auto() as cli:
+        sessions = [await start_session(options(cli)) for _ in range(4)]
+        turns = [await s.send_user_message("SLOW 0.5") for s in sessions[1:]]
+        _ = await sessions[0].send_user_message("EXIT 1")
+        await until(lambda: not sessions[0].alive)
+        outcomes = await asyncio.gather(*turns)
+        assert all(outcome.ok for outcome in outcomes)
+        assert [session.alive for session in sessions] == [False, True, True, True]
+        await asyncio.gather(*(session.aclose() for session in sessions))
 
 
 @pytest.mark.longer

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from tests.soak.sessions import told_by
-from tests.support.processes import run
 
 from bridle import (
     Allow,
@@ -91,38 +90,30 @@ async def _real(
 
 
 @pytest.mark.requirement("S123")
-def test_a_turn(start: Start) -> None:
+async def test_a_turn(start: Start) -> None:
     """R005, R026, R424."""
-
-    async def main() -> None:
-        async with start([[text("Hello.")]]) as session:
-            turn = await session.send_user_message("hi")
-            messages = [message async for message in turn]
-            outcome = await turn
-            assert (outcome.ok, outcome.text, outcome.num_turns) == (True, "Hello.", 1)
-            assert outcome.session_id == session.id
-            kinds = [type(message) for message in messages]
-            told = [k for k in kinds if k in (UserMessage, AssistantMessage, ResultMessage)]
-            assert told == [UserMessage, AssistantMessage, ResultMessage]
-            await session.ping()
-        events = await told_by(session)
-        assert [type(event) for event in events] == [SessionReady, SessionEnded]
-
-    run(main)
+    async with start([[text("Hello.")]]) as session:
+        turn = await session.send_user_message("hi")
+        messages = [message async for message in turn]
+        outcome = await turn
+        assert (outcome.ok, outcome.text, outcome.num_turns) == (True, "Hello.", 1)
+        assert outcome.session_id == session.id
+        kinds = [type(message) for message in messages]
+        told = [k for k in kinds if k in (UserMessage, AssistantMessage, ResultMessage)]
+        assert told == [UserMessage, AssistantMessage, ResultMessage]
+        await session.ping()
+    events = await told_by(session)
+    assert [type(event) for event in events] == [SessionReady, SessionEnded]
 
 
-def test_three_prompts_one_after_the_other(start: Start) -> None:
+async def test_three_prompts_one_after_the_other(start: Start) -> None:
     """R025."""
-
-    async def main() -> None:
-        async with start([[text("one")], [text("two")], [text("three")]]) as session:
-            said = [(await (await session.send_user_message(f"{n}"))).text for n in range(3)]
-            assert said == ["one", "two", "three"]
-
-    run(main)
+    async with start([[text("one")], [text("two")], [text("three")]]) as session:
+        said = [(await (await session.send_user_message(f"{n}"))).text for n in range(3)]
+        assert said == ["one", "two", "three"]
 
 
-def test_a_hook_blocks_a_tool(start: Start) -> None:
+async def test_a_hook_blocks_a_tool(start: Start) -> None:
     """R271, R274, R279, R424."""
     seen: list[PreToolUseContext] = []
 
@@ -130,19 +121,16 @@ def test_a_hook_blocks_a_tool(start: Start) -> None:
         seen.append(context)
         return Block("not here")
 
-    async def main() -> None:
-        script = [[tool_use("Bash", command="ls")], [text("I could not.")]]
-        async with start(script, on_pre_tool_use=block) as session:
-            outcome = await (await session.send_user_message("go"))
-            assert (outcome.ok, outcome.text) == (True, "I could not.")
-            assert [(one.tool_name, one.tool_input["command"]) for one in seen] == [("Bash", "ls")]
-            assert seen[0].session_id == session.id
-
-    run(main)
+    script = [[tool_use("Bash", command="ls")], [text("I could not.")]]
+    async with start(script, on_pre_tool_use=block) as session:
+        outcome = await (await session.send_user_message("go"))
+        assert (outcome.ok, outcome.text) == (True, "I could not.")
+        assert [(one.tool_name, one.tool_input["command"]) for one in seen] == [("Bash", "ls")]
+        assert seen[0].session_id == session.id
 
 
 @pytest.mark.parametrize("answer", [Allow(), Deny("no")], ids=["allow", "deny"])
-def test_a_permission_decides(start: Start, answer: Any, tmp_path: Path) -> None:
+async def test_a_permission_decides(start: Start, answer: Any, tmp_path: Path) -> None:
     """R068, R305, R312, R424."""
     asked: list[CanUseToolContext] = []
 
@@ -150,22 +138,19 @@ def test_a_permission_decides(start: Start, answer: Any, tmp_path: Path) -> None
         asked.append(context)
         return answer
 
-    async def main() -> None:
-        path = str(tmp_path / "note.txt")
-        script = [[tool_use("Write", file_path=path, content="x")], [text("Done.")]]
-        async with start(script, on_can_use_tool=decide) as session:
-            turn = await session.send_user_message("go")
-            blocks = [b async for m in turn if isinstance(m, UserMessage) for b in m.content]
-            assert (await turn).ok
-            refused = [bool(b.is_error) for b in blocks if isinstance(b, ToolResultBlock)]
-            assert refused == [isinstance(answer, Deny)]
-            assert [one.tool_name for one in asked] == ["Write"]
-            assert asked[0].tool_input["file_path"] == path
-
-    run(main)
+    path = str(tmp_path / "note.txt")
+    script = [[tool_use("Write", file_path=path, content="x")], [text("Done.")]]
+    async with start(script, on_can_use_tool=decide) as session:
+        turn = await session.send_user_message("go")
+        blocks = [b async for m in turn if isinstance(m, UserMessage) for b in m.content]
+        assert (await turn).ok
+        refused = [bool(b.is_error) for b in blocks if isinstance(b, ToolResultBlock)]
+        assert refused == [isinstance(answer, Deny)]
+        assert [one.tool_name for one in asked] == ["Write"]
+        assert asked[0].tool_input["file_path"] == path
 
 
-def test_a_tool_of_this_process_is_called(start: Start) -> None:
+async def test_a_tool_of_this_process_is_called(start: Start) -> None:
     """R320, R334, R424."""
     calls: list[tuple[float, float]] = []
 
@@ -175,34 +160,27 @@ def test_a_tool_of_this_process_is_called(start: Start) -> None:
         calls.append((a, b))
         return a + b
 
-    async def main() -> None:
-        script = [[tool_use("mcp__calc__add", a=1, b=2)], [text("3")]]
-        async with start(script, mcp_servers={"calc": ToolServer([add])}) as session:
-            assert (await (await session.send_user_message("add"))).text == "3"
-
-    run(main)
+    script = [[tool_use("mcp__calc__add", a=1, b=2)], [text("3")]]
+    async with start(script, mcp_servers={"calc": ToolServer([add])}) as session:
+        assert (await (await session.send_user_message("add"))).text == "3"
     assert calls == [(1, 2)]
 
 
-def test_an_interrupt_while_a_tool_waits_for_permission(start: Start) -> None:
+async def test_an_interrupt_while_a_tool_waits_for_permission(start: Start) -> None:
     """R011, R350: the question is withdrawn, the turn ends as interrupted, the session goes on."""
+    asked, withdrawn = asyncio.Event(), asyncio.Event()
 
-    async def main() -> None:
-        asked, withdrawn = asyncio.Event(), asyncio.Event()
+    async def think(context: CanUseToolContext) -> Allow:
+        asked.set()
+        await context.wait_cancelled()
+        withdrawn.set()
+        return Allow()
 
-        async def think(context: CanUseToolContext) -> Allow:
-            asked.set()
-            await context.wait_cancelled()
-            withdrawn.set()
-            return Allow()
-
-        script: list[Any] = [[tool_use("Bash", command="touch x")], Reply(blocks=(text("next"),))]
-        async with start(script, on_can_use_tool=think) as session:
-            turn = await session.send_user_message("go")
-            await asked.wait()
-            await session.interrupt()
-            assert (await turn).reason is OutcomeReason.INTERRUPTED
-            await withdrawn.wait()
-            assert (await (await session.send_user_message("more"))).text == "next"
-
-    run(main)
+    script: list[Any] = [[tool_use("Bash", command="touch x")], Reply(blocks=(text("next"),))]
+    async with start(script, on_can_use_tool=think) as session:
+        turn = await session.send_user_message("go")
+        await asked.wait()
+        await session.interrupt()
+        assert (await turn).reason is OutcomeReason.INTERRUPTED
+        await withdrawn.wait()
+        assert (await (await session.send_user_message("more"))).text == "next"

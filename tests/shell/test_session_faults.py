@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.soak.sessions import Clock, long_holds, options, told_by, works
-from tests.support.processes import LIMIT, is_alive, run, until
+from tests.support.processes import LIMIT, is_alive, until
 
 from bridle import (
     BidirOptions,
@@ -90,58 +90,54 @@ ORDER = [(stage, death) for stage in STAGES for death in DEATHS]
 
 
 @pytest.mark.parametrize(("stage", "death"), ORDER, ids=[" ".join(case) for case in ORDER])
-def test_the_end_of_the_cli_settles_everything_at_once(stage: str, death: str) -> None:
+async def test_the_end_of_the_cli_settles_everything_at_once(stage: str, death: str) -> None:
     """R343, R359, R367, R370."""
     where, how = STAGES[stage], DEATHS[death]
     flavour = FLAVOURS[ORDER.index((stage, death)) % len(FLAVOURS)]
     script = how.fault(where.script.expect_request("mcp_status").ignore())._set(flavour=flavour)
+    asked, cancelled = asyncio.Event(), asyncio.Event()
 
-    async def main() -> None:
-        asked, cancelled = asyncio.Event(), asyncio.Event()
+    async def ponder(_: object) -> Any:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
 
-        async def ponder(_: object) -> Any:
-            asked.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                cancelled.set()
-
-        bidir = BidirOptions(
-            on_pre_tool_use=ponder, on_can_use_tool=ponder, mcp_servers={"raw": ponder}
-        )
-        with script as cli:
-            session = await start_session(options(cli), bidir=bidir)
-            turn = await session.send_user_message("go") if where.prompts else None
-            if where.asks:
-                await asked.wait()
-            with long_holds():
-                with pytest.raises((SessionStopped, TransportError)) as caught:
-                    await session.ping()
-                events = await told_by(session)
-            check_error(caught.value, how, cli)
-            if turn is not None:
-                outcome = await turn
-                assert outcome.reason is OutcomeReason.CLI_EXITED
-                assert outcome.exit_code == how.exit_code
-                assert WORDS in outcome.stderr_tail
-                assert outcome.process is not None
-                assert outcome.process.cli_path == cli.path
-            if where.asks:
-                await cancelled.wait()
-            ended = [event for event in events if not isinstance(event, SessionReady | SdkWarning)]
-            assert [type(event) for event in ended] == [how.event]
-            assert getattr(ended[0], "exit_code", None) == how.exit_code
-            assert not session.alive
-            with pytest.raises((SessionStopped, TransportError)):
-                await session.interrupt()
-            kinds = [message.type async for message in session.messages()]
-            assert ("assistant" in kinds) is where.prompts
-            await session.stop()
-            assert not is_alive(session.pid or 0)
-            assert not any(map(is_alive, cli.grandchildren))
-        await works(flavour)
-
-    run(main)
+    bidir = BidirOptions(
+        on_pre_tool_use=ponder, on_can_use_tool=ponder, mcp_servers={"raw": ponder}
+    )
+    with script as cli:
+        session = await start_session(options(cli), bidir=bidir)
+        turn = await session.send_user_message("go") if where.prompts else None
+        if where.asks:
+            await asked.wait()
+        with long_holds():
+            with pytest.raises((SessionStopped, TransportError)) as caught:
+                await session.ping()
+            events = await told_by(session)
+        check_error(caught.value, how, cli)
+        if turn is not None:
+            outcome = await turn
+            assert outcome.reason is OutcomeReason.CLI_EXITED
+            assert outcome.exit_code == how.exit_code
+            assert WORDS in outcome.stderr_tail
+            assert outcome.process is not None
+            assert outcome.process.cli_path == cli.path
+        if where.asks:
+            await cancelled.wait()
+        ended = [event for event in events if not isinstance(event, SessionReady | SdkWarning)]
+        assert [type(event) for event in ended] == [how.event]
+        assert getattr(ended[0], "exit_code", None) == how.exit_code
+        assert not session.alive
+        with pytest.raises((SessionStopped, TransportError)):
+            await session.interrupt()
+        kinds = [message.type async for message in session.messages()]
+        assert ("assistant" in kinds) is where.prompts
+        await session.stop()
+        assert not is_alive(session.pid or 0)
+        assert not any(map(is_alive, cli.grandchildren))
+    await works(flavour)
 
 
 def check_error(error: BridleError, how: Death, cli: FakeCli) -> None:
@@ -152,63 +148,52 @@ def check_error(error: BridleError, how: Death, cli: FakeCli) -> None:
     assert WORDS in str(error)
 
 
-def test_a_cli_that_is_killed_from_outside_ends_its_turn() -> None:
+async def test_a_cli_that_is_killed_from_outside_ends_its_turn() -> None:
     """R241, R367."""
-
-    async def main() -> None:
-        with FakeCli.auto() as cli:
-            session = await start_session(options(cli))
-            turn = await session.send_user_message("SLOW")
-            await until(lambda: "user" in [line["type"] for line in cli.sent])
-            os.kill(session.pid or 0, signal.SIGKILL)
-            outcome = await turn
-            assert (outcome.reason, outcome.exit_code) == (OutcomeReason.CLI_EXITED, -9)
-            await session.aclose()
-        await works()
-
-    run(main)
+    with FakeCli.auto() as cli:
+        session = await start_session(options(cli))
+        turn = await session.send_user_message("SLOW")
+        await until(lambda: "user" in [line["type"] for line in cli.sent])
+        os.kill(session.pid or 0, signal.SIGKILL)
+        outcome = await turn
+        assert (outcome.reason, outcome.exit_code) == (OutcomeReason.CLI_EXITED, -9)
+        await session.aclose()
+    await works()
 
 
-def test_the_version_of_the_cli_is_attached_once_it_is_known() -> None:
-    async def main() -> None:
-        with greeted.expect_request("mcp_status").exit(1) as cli:
-            warm = await start_session(options(cli))
-            await until(lambda: warm._engine.process.cli_version)
-            await warm.stop()
-            session = await start_session(options(cli))
-            with pytest.raises(SessionStopped) as caught:
-                await session.ping()
-            assert caught.value.cli_version == FLAVOURS[0]
-            assert FLAVOURS[0] in str(caught.value)
-            await session.stop()
-
-    run(main)
+async def test_the_version_of_the_cli_is_attached_once_it_is_known() -> None:
+    with greeted.expect_request("mcp_status").exit(1) as cli:
+        warm = await start_session(options(cli))
+        await until(lambda: warm._engine.process.cli_version)
+        await warm.stop()
+        session = await start_session(options(cli))
+        with pytest.raises(SessionStopped) as caught:
+            await session.ping()
+        assert caught.value.cli_version == FLAVOURS[0]
+        assert FLAVOURS[0] in str(caught.value)
+        await session.stop()
 
 
-def test_an_input_that_the_cli_closed_is_reported_to_writers() -> None:
+async def test_an_input_that_the_cli_closed_is_reported_to_writers() -> None:
     """R168, R346: and a CLI that then stays is not waited for."""
-
-    async def main() -> None:
-        with greeted.start_turn().close_stdin().assistant("deaf").silence() as cli:
-            session = await start_session(options(cli))
-            turn = await session.send_user_message("go")
-            async for message in session.messages():
-                if message.type == "assistant":
-                    break
-            with pytest.raises(TransportError) as caught:
-                await session.interrupt()
-            assert caught.value.operation == "interrupt"
-            assert caught.value.cli_path == cli.path
-            with pytest.raises(TransportError):
-                _ = await session.send_user_message("hello?")
-            outcome = await turn
-            assert outcome.reason is OutcomeReason.CLI_EXITED
-            assert not session.alive
-            assert isinstance((await told_by(session))[-1], SessionFailed)
-            await session.stop()
-            assert not is_alive(session.pid or 0)
-
-    run(main)
+    with greeted.start_turn().close_stdin().assistant("deaf").silence() as cli:
+        session = await start_session(options(cli))
+        turn = await session.send_user_message("go")
+        async for message in session.messages():
+            if message.type == "assistant":
+                break
+        with pytest.raises(TransportError) as caught:
+            await session.interrupt()
+        assert caught.value.operation == "interrupt"
+        assert caught.value.cli_path == cli.path
+        with pytest.raises(TransportError):
+            _ = await session.send_user_message("hello?")
+        outcome = await turn
+        assert outcome.reason is OutcomeReason.CLI_EXITED
+        assert not session.alive
+        assert isinstance((await told_by(session))[-1], SessionFailed)
+        await session.stop()
+        assert not is_alive(session.pid or 0)
 
 
 # ---------------------------------------------------------------- during the end
@@ -242,44 +227,34 @@ ENDS = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_a_fault_while_the_session_ends_does_not_hold_up_the_end(name: str) -> None:
+async def test_a_fault_while_the_session_ends_does_not_hold_up_the_end(name: str) -> None:
     """R333, R354, R356, R366."""
     case = ENDS[name]
-
-    async def main() -> None:
-        with case.script as cli:
-            session = await start_session(options(cli), prompt="go" if case.prompts else None)
-            await until(
-                lambda: not case.prompts or "assistant" in [line["type"] for line in cli.sent]
-            )
-            ping = asyncio.ensure_future(session.ping())
-            await asyncio.sleep(0)
-            with long_holds(*case.not_waited_for):
-                await getattr(session, case.way)()
-            with pytest.raises((SessionStopped, TransportError)):
-                await ping
-            events = await told_by(session)
-            assert isinstance(events[-1], SessionEnded)
-            assert events[-1].exit_code is not None
-            assert (session.alive, session.lifecycle) == (False, "stopped")
-            assert not is_alive(session.pid or 0)
-
-    run(main)
+    with case.script as cli:
+        session = await start_session(options(cli), prompt="go" if case.prompts else None)
+        await until(lambda: not case.prompts or "assistant" in [line["type"] for line in cli.sent])
+        ping = asyncio.ensure_future(session.ping())
+        await asyncio.sleep(0)
+        with long_holds(*case.not_waited_for):
+            await getattr(session, case.way)()
+        with pytest.raises((SessionStopped, TransportError)):
+            await ping
+        events = await told_by(session)
+        assert isinstance(events[-1], SessionEnded)
+        assert events[-1].exit_code is not None
+        assert (session.alive, session.lifecycle) == (False, "stopped")
+        assert not is_alive(session.pid or 0)
 
 
-def test_a_cli_that_ignores_sigterm_is_killed_after_five_seconds() -> None:
+async def test_a_cli_that_ignores_sigterm_is_killed_after_five_seconds() -> None:
     """R354, R355, R356, C01."""
-
-    async def main() -> None:
-        with greeted.ignore_sigterm().ignore_eof().turn() as cli:
-            session = await start_session(options(cli))
-            assert (await (await session.send_user_message("go"))).ok
-            clock = Clock()
-            await session.stop()
-            assert clock.elapsed > 4.5
-            assert not is_alive(session.pid or 0)
-
-    run(main)
+    with greeted.ignore_sigterm().ignore_eof().turn() as cli:
+        session = await start_session(options(cli))
+        assert (await (await session.send_user_message("go"))).ok
+        clock = Clock()
+        await session.stop()
+        assert clock.elapsed > 4.5
+        assert not is_alive(session.pid or 0)
 
 
 # ---------------------------------------------------------------- the program leaves, awkwardly

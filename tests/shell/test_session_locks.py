@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.processes import open_descriptors, run, until
+from tests.support.processes import open_descriptors, until
 from tests.support.steps import ReplaceSteps
 
 import bridle
@@ -170,19 +170,15 @@ def test_posix_locks_are_used_if_the_system_has_no_others(
         other.kill()
 
 
-def test_a_session_that_cannot_be_locked_runs_and_warns(tmp_path: Path) -> None:
+async def test_a_session_that_cannot_be_locked_runs_and_warns(tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.mkdir()
     (config / "bridle-sessions.lock").symlink_to(tmp_path / "elsewhere")
     warnings: list[SdkWarning] = []
-
-    async def main() -> None:
-        with FakeCli.auto() as cli:
-            env = {"CLAUDE_CONFIG_DIR": str(config)}
-            outcome = await bridle.run("x", cli_path=cli.path, env=env, on_warning=warnings.append)
-            assert outcome.ok
-
-    run(main)
+    with FakeCli.auto() as cli:
+        env = {"CLAUDE_CONFIG_DIR": str(config)}
+        outcome = await bridle.run("x", cli_path=cli.path, env=env, on_warning=warnings.append)
+        assert outcome.ok
     [warning] = [one for one in warnings if one.kind == "session_unlocked"]
     assert str(config / "bridle-sessions.lock") in warning.detail
     assert os.strerror(errno.ELOOP) in warning.detail

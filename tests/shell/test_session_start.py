@@ -97,80 +97,63 @@ BAD_STARTS = {
 
 @pytest.mark.parametrize("name", BAD_STARTS)
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_a_cli_that_does_not_start_is_a_typed_error_with_everything_known(
+async def test_a_cli_that_does_not_start_is_a_typed_error_with_everything_known(
     name: str, flavour: str
 ) -> None:
     """R002, R146, R151, R412: at once, and nothing is left."""
     case = BAD_STARTS[name]
     cli = case.cli._set(flavour=flavour)
     resume = {"resume_session_id": SESSION} if case.resumes else {}
-
-    async def main() -> None:
-        sdk = SdkOptions(init_timeout=case.init_timeout)
-        session = Session(options(cli, **resume), sdk)
-        with long_holds(), pytest.raises(StartError) as caught:
-            await session.connect()
-        error = caught.value
-        assert type(error) is case.error
-        assert error.exit_code == case.exit_code
-        assert case.stderr in error.stderr_tail
-        assert case.told in str(error)
-        assert error.cli_path == cli.path
-        assert "--output-format=stream-json" in error.argv
-        assert (session.alive, session.lifecycle) == (False, "failed")
-        assert session.pid is not None
-        assert not is_alive(session.pid)
-        events = [event async for event in session.events()]
-        failures = [event for event in events if isinstance(event, SessionFailed)]
-        assert [(type(one.error), str(one.error)) for one in failures] == [
-            (type(error), str(error))
-        ]
-        await works(flavour)
-
-    run(main)
+    sdk = SdkOptions(init_timeout=case.init_timeout)
+    session = Session(options(cli, **resume), sdk)
+    with long_holds(), pytest.raises(StartError) as caught:
+        await session.connect()
+    error = caught.value
+    assert type(error) is case.error
+    assert error.exit_code == case.exit_code
+    assert case.stderr in error.stderr_tail
+    assert case.told in str(error)
+    assert error.cli_path == cli.path
+    assert "--output-format=stream-json" in error.argv
+    assert (session.alive, session.lifecycle) == (False, "failed")
+    assert session.pid is not None
+    assert not is_alive(session.pid)
+    events = [event async for event in session.events()]
+    failures = [event for event in events if isinstance(event, SessionFailed)]
+    assert [(type(one.error), str(one.error)) for one in failures] == [(type(error), str(error))]
+    await works(flavour)
     cli.close()
 
 
-def test_a_cli_that_is_killed_from_outside_while_it_initializes_says_so() -> None:
+async def test_a_cli_that_is_killed_from_outside_while_it_initializes_says_so() -> None:
     """R239, R240."""
-
-    async def main() -> None:
-        with FakeCli().silence() as cli:
-            session = Session(options(cli))
-            connecting = asyncio.ensure_future(session.connect())
-            await until(lambda: cli.received)
-            assert (session.lifecycle, session.alive) == ("init_sent", False)
-            os.kill(session.pid or 0, signal.SIGKILL)
-            with long_holds(), pytest.raises(CliExitedDuringInit) as caught:
-                await connecting
-            assert (caught.value.exit_code, caught.value.signal) == (-9, "SIGKILL")
-        await works()
-
-    run(main)
+    with FakeCli().silence() as cli:
+        session = Session(options(cli))
+        connecting = asyncio.ensure_future(session.connect())
+        await until(lambda: cli.received)
+        assert (session.lifecycle, session.alive) == ("init_sent", False)
+        os.kill(session.pid or 0, signal.SIGKILL)
+        with long_holds(), pytest.raises(CliExitedDuringInit) as caught:
+            await connecting
+        assert (caught.value.exit_code, caught.value.signal) == (-9, "SIGKILL")
+    await works()
 
 
-def test_a_handshake_that_is_too_long_to_keep_is_still_an_answer() -> None:
-    async def main() -> None:
-        script = FakeCli().expect_request("initialize").huge_line(100_000, "control_response")
-        with script.turn() as cli:
-            async with start_session(options(cli), SdkOptions(max_buffer_size=50_000)) as session:
-                assert session.server_info is None
-                assert (await (await session.send_user_message("go"))).ok
-
-    run(main)
+async def test_a_handshake_that_is_too_long_to_keep_is_still_an_answer() -> None:
+    script = FakeCli().expect_request("initialize").huge_line(100_000, "control_response")
+    with script.turn() as cli:
+        async with start_session(options(cli), SdkOptions(max_buffer_size=50_000)) as session:
+            assert session.server_info is None
+            assert (await (await session.send_user_message("go"))).ok
 
 
-def test_noise_before_the_handshake_is_survived() -> None:
+async def test_noise_before_the_handshake_is_survived() -> None:
     """Lines that are no JSON are warned about and skipped."""
-
-    async def main() -> None:
-        script = FakeCli().garbage(b"Welcome!\n\n\r\n").invalid_utf8().expect_initialize().turn()
-        with script as cli:
-            async with start_session(options(cli)) as session:
-                assert (await (await session.send_user_message("go"))).ok
-            assert warnings_of(await told_by(session)) == ["malformed_line", "malformed_line"]
-
-    run(main)
+    script = FakeCli().garbage(b"Welcome!\n\n\r\n").invalid_utf8().expect_initialize().turn()
+    with script as cli:
+        async with start_session(options(cli)) as session:
+            assert (await (await session.send_user_message("go"))).ok
+        assert warnings_of(await told_by(session)) == ["malformed_line", "malformed_line"]
 
 
 # ---------------------------------------------------------------- which executable
@@ -198,44 +181,32 @@ NO_PROGRAM: dict[str, tuple[Callable[[Path], Path], type[StartError], str]] = {
 
 
 @pytest.mark.parametrize("name", NO_PROGRAM)
-def test_an_executable_that_cannot_be_run_is_named(name: str, tmp_path: Path) -> None:
+async def test_an_executable_that_cannot_be_run_is_named(name: str, tmp_path: Path) -> None:
     """R132, R133, R240."""
     make, kind, told = NO_PROGRAM[name]
     path = make(tmp_path)
-
-    async def main() -> None:
-        session = Session(CliOptions(cli_path=str(path)))
-        with pytest.raises(kind) as caught:
-            await session.connect()
-        assert type(caught.value) is kind
-        assert told in str(caught.value)
-        assert str(path) in str(caught.value)
-        assert (session.lifecycle, session.alive, session.pid) == ("failed", False, None)
-        await session.stop()
-        await works()
-
-    run(main)
+    session = Session(CliOptions(cli_path=str(path)))
+    with pytest.raises(kind) as caught:
+        await session.connect()
+    assert type(caught.value) is kind
+    assert told in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert (session.lifecycle, session.alive, session.pid) == ("failed", False, None)
+    await session.stop()
+    await works()
 
 
-def test_a_missing_cli_is_also_a_file_not_found_error(tmp_path: Path) -> None:
+async def test_a_missing_cli_is_also_a_file_not_found_error(tmp_path: Path) -> None:
     """R133, R138."""
-
-    async def main() -> None:
-        with pytest.raises(FileNotFoundError):
-            await start_session(CliOptions(cli_path=str(tmp_path / "claude")))
-
-    run(main)
+    with pytest.raises(FileNotFoundError):
+        await start_session(CliOptions(cli_path=str(tmp_path / "claude")))
 
 
-def test_a_wrong_working_directory_is_named(tmp_path: Path) -> None:
+async def test_a_wrong_working_directory_is_named(tmp_path: Path) -> None:
     """R240."""
-
-    async def main() -> None:
-        with FakeCli.auto() as cli, pytest.raises(SpawnError, match="nowhere") as caught:
-            await start_session(options(cli, cwd=str(tmp_path / "nowhere")))
-        assert caught.value.cli_path == cli.path
-
-    run(main)
+    with FakeCli.auto() as cli, pytest.raises(SpawnError, match="nowhere") as caught:
+        await start_session(options(cli, cwd=str(tmp_path / "nowhere")))
+    assert caught.value.cli_path == cli.path
 
 
 # ---------------------------------------------------------------- which version
@@ -267,27 +238,23 @@ VERSIONS = {
 
 
 @pytest.mark.parametrize("name", VERSIONS)
-def test_only_a_version_that_is_known_to_be_too_old_is_refused(name: str) -> None:
+async def test_only_a_version_that_is_known_to_be_too_old_is_refused(name: str) -> None:
     """R058, R059, R147, R153: unless the options say otherwise."""
     case = VERSIONS[name]
-
-    async def main() -> None:
-        with FakeCli.auto().version(**case.version) as cli:
-            session = Session(options(cli), SdkOptions(**case.sdk))
-            if case.error is not None:
-                with pytest.raises(case.error) as caught:
-                    await session.connect()
-                assert caught.value.cli_version == "1.0.33"
-                assert "1.0.33" in str(caught.value)
-                # It may be ended before it reads initialize; a prompt is never written.
-                assert {line["type"] for line in cli.received} <= {"control_request"}
-            else:
+    with FakeCli.auto().version(**case.version) as cli:
+        session = Session(options(cli), SdkOptions(**case.sdk))
+        if case.error is not None:
+            with pytest.raises(case.error) as caught:
                 await session.connect()
-                assert (await (await session.send_user_message("go"))).ok
-            await session.stop()
-            assert tuple(warnings_of(await told_by(session))) == case.warned
-
-    run(main)
+            assert caught.value.cli_version == "1.0.33"
+            assert "1.0.33" in str(caught.value)
+            # It may be ended before it reads initialize; a prompt is never written.
+            assert {line["type"] for line in cli.received} <= {"control_request"}
+        else:
+            await session.connect()
+            assert (await (await session.send_user_message("go"))).ok
+        await session.stop()
+        assert tuple(warnings_of(await told_by(session))) == case.warned
 
 
 @pytest.mark.parametrize(
@@ -297,17 +264,16 @@ def test_only_a_version_that_is_known_to_be_too_old_is_refused(name: str) -> Non
         ("2.1.248", "/go"),
     ],
 )
-def test_a_verbatim_prompt_has_the_form_that_the_cli_needs(version: str, content: object) -> None:
-    async def main() -> None:
-        with FakeCli.auto().version(version) as cli:
-            async with start_session(options(cli).replace(verbatim_prompts=True)) as session:
-                assert (await (await session.send_user_message("/go"))).ok
-            [prompt] = [line for line in cli.received if line["type"] == "user"]
-            assert prompt["client_composed"] is True
-            assert prompt["message"]["content"] == content
-            assert warnings_of(await told_by(session)) == []
-
-    run(main)
+async def test_a_verbatim_prompt_has_the_form_that_the_cli_needs(
+    version: str, content: object
+) -> None:
+    with FakeCli.auto().version(version) as cli:
+        async with start_session(options(cli).replace(verbatim_prompts=True)) as session:
+            assert (await (await session.send_user_message("/go"))).ok
+        [prompt] = [line for line in cli.received if line["type"] == "user"]
+        assert prompt["client_composed"] is True
+        assert prompt["message"]["content"] == content
+        assert warnings_of(await told_by(session)) == []
 
 
 def test_a_cli_newer_than_the_tested_ones_is_logged_once_with_the_command(
@@ -334,91 +300,71 @@ def test_a_cli_newer_than_the_tested_ones_is_logged_once_with_the_command(
 @pytest.mark.parametrize(
     ("version", "warned"), [("2.0.0", ["option_unsupported"]), ("2.1.197", [])]
 )
-def test_a_system_prompt_that_the_cli_may_ignore_is_a_warning(
+async def test_a_system_prompt_that_the_cli_may_ignore_is_a_warning(
     name: str, version: str, warned: list[str]
 ) -> None:
-    async def main() -> None:
-        with FakeCli.auto().version(version) as cli:
-            async with start_session(options(cli).replace(**{name: "Be brief."})) as session:
-                assert (await (await session.send_user_message("go"))).ok
-            assert warnings_of(await told_by(session)) == warned
-
-    run(main)
+    with FakeCli.auto().version(version) as cli:
+        async with start_session(options(cli).replace(**{name: "Be brief."})) as session:
+            assert (await (await session.send_user_message("go"))).ok
+        assert warnings_of(await told_by(session)) == warned
 
 
 @pytest.mark.parametrize(
     ("flavour", "error"),
     [("2.1.326", None), ("2.1.325", InitializationError), ("2.1.197", UnsupportedCliVersionError)],
 )
-def test_mcp_servers_in_the_handshake_reach_the_cli_or_fail_the_start(
+async def test_mcp_servers_in_the_handshake_reach_the_cli_or_fail_the_start(
     flavour: str, error: type[StartError] | None
 ) -> None:
     servers = {"db": {"command": "db", "args": ["--port=1"]}}
-
-    async def main() -> None:
-        with FakeCli.auto(flavour=flavour) as cli:
-            given = options(
-                cli, mcp_config={"mcpServers": servers}, mcp_config_delivery="initialize"
-            )
-            if error is not None:
-                with pytest.raises(error):
-                    await start_session(given)
-                return
-            await (await start_session(given)).stop()
-            assert cli.received[0]["request"]["mcpServers"] == servers
-            assert not [argument for argument in cli.argv if "mcp-config" in argument]
-
-    run(main)
+    with FakeCli.auto(flavour=flavour) as cli:
+        given = options(cli, mcp_config={"mcpServers": servers}, mcp_config_delivery="initialize")
+        if error is not None:
+            with pytest.raises(error):
+                await start_session(given)
+            return
+        await (await start_session(given)).stop()
+        assert cli.received[0]["request"]["mcpServers"] == servers
+        assert not [argument for argument in cli.argv if "mcp-config" in argument]
 
 
-def test_a_version_that_is_never_reported_is_a_warning_before_the_session_runs(
+async def test_a_version_that_is_never_reported_is_a_warning_before_the_session_runs(
     set_limits: SetLimits,
 ) -> None:
     """R140, R144."""
     assert VERSION_TIMEOUT == 5.0, "seconds that a CLI has to tell its version"
     set_limits(reporting_version=0.3)
-
-    async def main() -> None:
-        with FakeCli.auto().version(hang=True) as cli:
-            clock = Clock()
-            session = await start_session(options(cli))
-            assert clock.elapsed >= 0.3
-            assert (await (await session.send_user_message("go"))).ok
-            await session.stop()
-            events = [type(event).__name__ for event in await told_by(session)]
-            assert events[:2] == ["SdkWarning", "SessionReady"]
-
-    run(main)
+    with FakeCli.auto().version(hang=True) as cli:
+        clock = Clock()
+        session = await start_session(options(cli))
+        assert clock.elapsed >= 0.3
+        assert (await (await session.send_user_message("go"))).ok
+        await session.stop()
+        events = [type(event).__name__ for event in await told_by(session)]
+        assert events[:2] == ["SdkWarning", "SessionReady"]
 
 
-def test_a_version_that_is_known_is_not_asked_for_again(set_limits: SetLimits) -> None:
-    async def main() -> None:
-        with FakeCli.auto().version(after=0.1) as cli:
-            await (await start_session(options(cli))).stop()
-            set_limits(reporting_version=0.01)  # too short to ask again
-            session = await start_session(options(cli))
-            await session.stop()
-            assert warnings_of(await told_by(session)) == []
-
-    run(main)
+async def test_a_version_that_is_known_is_not_asked_for_again(set_limits: SetLimits) -> None:
+    with FakeCli.auto().version(after=0.1) as cli:
+        await (await start_session(options(cli))).stop()
+        set_limits(reporting_version=0.01)  # too short to ask again
+        session = await start_session(options(cli))
+        await session.stop()
+        assert warnings_of(await told_by(session)) == []
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_a_cli_that_names_no_capabilities_is_reported_to_on_warning(flavour: str) -> None:
+async def test_a_cli_that_names_no_capabilities_is_reported_to_on_warning(flavour: str) -> None:
     """R224: it is not among the events, where it would be the same each time."""
-
-    async def main() -> None:
-        warnings: list[SdkWarning] = []
-        with FakeCli.auto(flavour=flavour) as cli:
-            sdk = SdkOptions(on_warning=warnings.append)
-            session = await start_session(options(cli), sdk)
-            names_none = not session.capabilities
-            await session.stop()
-            assert names_none is (flavour == "2.1.197")
-            assert [str(one.kind) for one in warnings] == ["missing_capabilities"] * names_none
-            assert warnings_of(await told_by(session)) == []
-
-    run(main)
+    warnings: list[SdkWarning] = []
+    with FakeCli.auto(flavour=flavour) as cli:
+        sdk = SdkOptions(on_warning=warnings.append)
+        session = await start_session(options(cli), sdk)
+        names_none = not session.capabilities
+        await session.stop()
+        assert names_none is (flavour == "2.1.197")
+        assert [str(one.kind) for one in warnings] == ["missing_capabilities"] * names_none
+        assert warnings_of(await told_by(session)) == []
 
 
 def test_a_session_that_was_not_awaited_says_so() -> None:

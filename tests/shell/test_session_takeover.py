@@ -14,7 +14,6 @@ import pytest
 from tests.shell.test_fleet_kills import database_of
 from tests.support.killed import running, store_at
 from tests.support.limits import SetLimits
-from tests.support.stores import run
 
 import bridle
 from bridle import Agent, OptionsError, SessionInUseError
@@ -49,24 +48,20 @@ def records(path: Path) -> list[Path]:
 
 @pytest.mark.longer(after=1)
 @KINDS
-def test_a_session_of_a_killed_program_is_resumed_at_once(
+async def test_a_session_of_a_killed_program_is_resumed_at_once(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     url = url_of(kind, request, tmp_path)
-
-    async def main() -> None:
-        store = store_at(url)
-        agent = Agent(store=store, **options)
-        with running(url, **options) as (session_id, process):
-            with pytest.raises(SessionInUseError):
-                await agent.run("SAY Two.", resume_session_id=session_id)
-            process.kill()
-            process.wait()
-            outcome = await agent.run("SAY Two.", resume_session_id=session_id)
-        assert (outcome.text, outcome.session_id) == ("Two.", session_id)
-        await store.aclose()
-
-    run(main)
+    store = store_at(url)
+    agent = Agent(store=store, **options)
+    with running(url, **options) as (session_id, process):
+        with pytest.raises(SessionInUseError):
+            await agent.run("SAY Two.", resume_session_id=session_id)
+        process.kill()
+        process.wait()
+        outcome = await agent.run("SAY Two.", resume_session_id=session_id)
+    assert (outcome.text, outcome.session_id) == ("Two.", session_id)
+    await store.aclose()
     assert records(tmp_path) == [], "the lease was given back"
 
 

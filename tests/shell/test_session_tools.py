@@ -42,7 +42,7 @@ ENDED = {
 
 
 @pytest.mark.parametrize("name", ["interrupt", "set_model", "send", "stop", "aclose"])
-def test_a_callback_may_operate_its_own_session(name: str) -> None:
+async def test_a_callback_may_operate_its_own_session(name: str) -> None:
     """R166: no deadlock, whatever it waits for."""
     sessions: list[Session] = []
 
@@ -57,39 +57,32 @@ def test_a_callback_may_operate_its_own_session(name: str) -> None:
         else:
             await getattr(session, name)()
 
-    async def main() -> None:
-        with FakeCli.auto() as cli:
-            bidir = BidirOptions(on_pre_tool_use=hook, on_can_use_tool=lambda _: Allow())
-            async with start_session(options(cli), bidir=bidir) as session:
-                sessions.append(session)
-                outcome = await (await session.send_user_message("BASH ls"))
-                # A gentle end refuses the tool; the interrupt may come after the model's last word.
-                assert outcome.reason in ENDED.get(name, {OutcomeReason.COMPLETED})
-                assert session.alive is (name not in ("stop", "aclose"))
-
-    run(main)
+    with FakeCli.auto() as cli:
+        bidir = BidirOptions(on_pre_tool_use=hook, on_can_use_tool=lambda _: Allow())
+        async with start_session(options(cli), bidir=bidir) as session:
+            sessions.append(session)
+            outcome = await (await session.send_user_message("BASH ls"))
+            # A gentle end refuses the tool; the interrupt may come after the model's last word.
+            assert outcome.reason in ENDED.get(name, {OutcomeReason.COMPLETED})
+            assert session.alive is (name not in ("stop", "aclose"))
 
 
 @pytest.mark.parametrize("form", ["def", "async def"])
-def test_callbacks_see_the_context_variables_of_the_starter_of_the_session(form: str) -> None:
+async def test_callbacks_see_the_context_variables_of_the_starter_of_the_session(form: str) -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="nothing")
     seen: list[str] = []
+    variable.set("set before the start")
 
-    async def main() -> None:
-        variable.set("set before the start")
+    def look(_: object) -> None:
+        seen.append(variable.get())
 
-        def look(_: object) -> None:
-            seen.append(variable.get())
+    async def look_async(_: object) -> None:
+        seen.append(variable.get())
 
-        async def look_async(_: object) -> None:
-            seen.append(variable.get())
-
-        with FakeCli.auto() as cli:
-            bidir = BidirOptions(on_stop=look_async if form == "async def" else look)
-            async with start_session(options(cli), bidir=bidir) as session:
-                assert (await (await session.send_user_message("go"))).ok
-
-    run(main)
+    with FakeCli.auto() as cli:
+        bidir = BidirOptions(on_stop=look_async if form == "async def" else look)
+        async with start_session(options(cli), bidir=bidir) as session:
+            assert (await (await session.send_user_message("go"))).ok
     assert seen == ["set before the start"]
 
 
@@ -247,7 +240,7 @@ def test_the_texts_of_validators_and_results_that_raise_stay_in_the_application(
     assert caplog.text.count("RuntimeError: swordfish") >= 2
 
 
-def test_a_tool_gets_its_session_and_its_call() -> None:
+async def test_a_tool_gets_its_session_and_its_call() -> None:
     seen: list[tuple[object, str | None]] = []
 
     @tool
@@ -257,19 +250,16 @@ def test_a_tool_gets_its_session_and_its_call() -> None:
         seen.append((context.session, context.tool_use_id))
         return str(context.session.id)
 
-    async def main() -> None:
-        with FakeCli.auto() as cli:
-            bidir = BidirOptions(mcp_servers={"calc": ToolServer([whoami])}, **ALLOW)
-            async with start_session(options(cli), bidir=bidir) as session:
-                outcome = await (await session.send_user_message("CALL mcp__calc__whoami"))
-                assert outcome.text == session.id
-                assert seen[0][0] is session
-                assert seen[0][1]
-
-    run(main)
+    with FakeCli.auto() as cli:
+        bidir = BidirOptions(mcp_servers={"calc": ToolServer([whoami])}, **ALLOW)
+        async with start_session(options(cli), bidir=bidir) as session:
+            outcome = await (await session.send_user_message("CALL mcp__calc__whoami"))
+            assert outcome.text == session.id
+            assert seen[0][0] is session
+            assert seen[0][1]
 
 
-def test_calls_without_a_tool_use_have_different_keys_also_in_another_session() -> None:
+async def test_calls_without_a_tool_use_have_different_keys_also_in_another_session() -> None:
     keys: list[str] = []
 
     @tool
@@ -280,26 +270,23 @@ def test_calls_without_a_tool_use_have_different_keys_also_in_another_session() 
         assert context.idempotency_key == keys[-1]
         return "paid"
 
-    async def main() -> None:
-        message = {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "pay"}}
-        said = {"content": [{"type": "text", "text": "paid"}]}
-        for _ in range(2):
-            script = FakeCli().expect_initialize().start_turn()
-            for number in range(2):
-                script = script.ask_mcp("shop", {**message, "id": number}).expect_mcp_result(said)
-            with script.result() as cli:
-                bidir = BidirOptions(mcp_servers={"shop": ToolServer([pay])})
-                async with start_session(options(cli), bidir=bidir) as session:
-                    assert (await (await session.send_user_message("go"))).ok
-                    cli.check()
-
-    run(main)
+    message = {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "pay"}}
+    said = {"content": [{"type": "text", "text": "paid"}]}
+    for _ in range(2):
+        script = FakeCli().expect_initialize().start_turn()
+        for number in range(2):
+            script = script.ask_mcp("shop", {**message, "id": number}).expect_mcp_result(said)
+        with script.result() as cli:
+            bidir = BidirOptions(mcp_servers={"shop": ToolServer([pay])})
+            async with start_session(options(cli), bidir=bidir) as session:
+                assert (await (await session.send_user_message("go"))).ok
+                cli.check()
     assert len(set(keys)) == 4
     assert all(len(bytes.fromhex(key)) == 16 for key in keys)
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])
-def test_calls_that_come_together_run_together(is_async: bool) -> None:
+async def test_calls_that_come_together_run_together(is_async: bool) -> None:
     """R336, C06: three calls that can only end when all three have begun."""
     barrier = threading.Barrier(3, timeout=5)
     arrived: list[int] = []
@@ -317,30 +304,29 @@ def test_calls_that_come_together_run_together(is_async: bool) -> None:
         await until(lambda: len(arrived) == 3)
         return f"met {number}"
 
-    async def main() -> None:
-        script = FakeCli().expect_initialize().start_turn()
-        for number in range(3):
-            params = {"name": "meet", "arguments": {"number": number}}
-            script = script.ask_mcp(
-                "calc", {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
-            )
-        for number in range(3):
-            said = [{"type": "text", "text": f"met {number}"}]
-            script = script.expect_mcp_result({"content": said})
-        with script.result() as cli:
-            server = ToolServer([meet_async if is_async else meet])
-            bidir = BidirOptions(mcp_servers={"calc": server})
-            async with start_session(options(cli), bidir=bidir) as session:
-                assert (await (await session.send_user_message("go"))).ok
-                cli.check()
-
-    run(main)
+    script = FakeCli().expect_initialize().start_turn()
+    for number in range(3):
+        params = {"name": "meet", "arguments": {"number": number}}
+        script = script.ask_mcp(
+            "calc", {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+        )
+    for number in range(3):
+        said = [{"type": "text", "text": f"met {number}"}]
+        script = script.expect_mcp_result({"content": said})
+    with script.result() as cli:
+        server = ToolServer([meet_async if is_async else meet])
+        bidir = BidirOptions(mcp_servers={"calc": server})
+        async with start_session(options(cli), bidir=bidir) as session:
+            assert (await (await session.send_user_message("go"))).ok
+            cli.check()
 
 
 RPC = {"jsonrpc": "2.0", "id": "123", "method": "tools/list"}
 
 
-def test_a_raw_handler_gets_the_message_as_it_is_and_its_answer_the_id_of_the_question() -> None:
+async def test_a_raw_handler_gets_the_message_as_it_is_and_its_answer_the_id_of_the_question() -> (
+    None
+):
     """R315, R323, R324, C07."""
     seen: list[object] = []
 
@@ -350,40 +336,34 @@ def test_a_raw_handler_gets_the_message_as_it_is_and_its_answer_the_id_of_the_qu
             return McpResponse(id=message["id"], result={"tools": []})
         return McpResponse(id=message["id"], error=McpError(-32601, "no such method"))
 
-    async def main() -> None:
-        script = FakeCli().expect_initialize(like={"sdkMcpServers": ["test"]})
-        script = script.ask_mcp("test", RPC).expect_mcp_result({"tools": []})
-        script = script.ask_mcp("test", {**RPC, "method": "x"}).expect_mcp_error({"code": -32601})
-        script = script.ask_mcp("nobody", RPC).expect_mcp_error({"code": -32601})
-        with script.turn() as cli:
-            bidir = BidirOptions(mcp_servers=[("test", handle)])
-            async with start_session(options(cli), bidir=bidir) as session:
-                assert (await (await session.send_user_message("go"))).ok
-                cli.check()
-            answers = [
-                x["response"]["response"] for x in cli.received if x["type"] == "control_response"
-            ]
-            assert [answer["mcp_response"]["id"] for answer in answers] == ["123"] * 3
-
-    run(main)
+    script = FakeCli().expect_initialize(like={"sdkMcpServers": ["test"]})
+    script = script.ask_mcp("test", RPC).expect_mcp_result({"tools": []})
+    script = script.ask_mcp("test", {**RPC, "method": "x"}).expect_mcp_error({"code": -32601})
+    script = script.ask_mcp("nobody", RPC).expect_mcp_error({"code": -32601})
+    with script.turn() as cli:
+        bidir = BidirOptions(mcp_servers=[("test", handle)])
+        async with start_session(options(cli), bidir=bidir) as session:
+            assert (await (await session.send_user_message("go"))).ok
+            cli.check()
+        answers = [
+            x["response"]["response"] for x in cli.received if x["type"] == "control_response"
+        ]
+        assert [answer["mcp_response"]["id"] for answer in answers] == ["123"] * 3
     assert seen == [RPC, {**RPC, "method": "x"}]
 
 
-def test_a_raw_handler_that_exits_is_reported_as_failed() -> None:
+async def test_a_raw_handler_that_exits_is_reported_as_failed() -> None:
     def handle(message: dict[str, Any]) -> McpResponse:
         raise SystemExit(3)
 
-    async def main() -> None:
-        text = "the server failed to handle the message"
-        script = FakeCli().expect_initialize()
-        script = script.ask_mcp("test", RPC).expect_mcp_error({"message": text})
-        with script.turn() as cli:
-            bidir = BidirOptions(mcp_servers=[("test", handle)])
-            async with start_session(options(cli), bidir=bidir) as session:
-                assert (await (await session.send_user_message("go"))).ok
-                cli.check()
-
-    run(main)
+    text = "the server failed to handle the message"
+    script = FakeCli().expect_initialize()
+    script = script.ask_mcp("test", RPC).expect_mcp_error({"message": text})
+    with script.turn() as cli:
+        bidir = BidirOptions(mcp_servers=[("test", handle)])
+        async with start_session(options(cli), bidir=bidir) as session:
+            assert (await (await session.send_user_message("go"))).ok
+            cli.check()
 
 
 ODD_RPC: dict[str, Any] = {
@@ -396,7 +376,7 @@ ODD_RPC: dict[str, Any] = {
 }
 
 
-def test_members_of_json_rpc_that_bridle_does_not_know_survive_the_routing() -> None:
+async def test_members_of_json_rpc_that_bridle_does_not_know_survive_the_routing() -> None:
     """R314: in both directions, at every depth, and beside a result."""
     seen: list[dict[str, Any]] = []
     answer = {
@@ -410,40 +390,36 @@ def test_members_of_json_rpc_that_bridle_does_not_know_survive_the_routing() -> 
         seen.append(message)
         return answer
 
-    async def main() -> list[dict[str, Any]]:
-        script = FakeCli().expect_initialize().ask_mcp("test", ODD_RPC)
-        with script.expect_mcp_result().turn() as cli:
-            bidir = BidirOptions(mcp_servers={"test": handle})
-            async with start_session(options(cli), bidir=bidir) as session:
-                assert (await (await session.send_user_message("go"))).ok
-            return [line for line in cli.received if line["type"] == "control_response"]
-
-    [sent] = run(main)
+    script = FakeCli().expect_initialize().ask_mcp("test", ODD_RPC)
+    with script.expect_mcp_result().turn() as cli:
+        bidir = BidirOptions(mcp_servers={"test": handle})
+        async with start_session(options(cli), bidir=bidir) as session:
+            assert (await (await session.send_user_message("go"))).ok
+        [sent] = [line for line in cli.received if line["type"] == "control_response"]
     assert seen == [ODD_RPC]
     assert sent["response"]["response"] == {"mcp_response": answer}
 
 
-def test_a_cli_that_answers_the_handshake_only_after_its_servers_is_not_kept_waiting() -> None:
+async def test_a_cli_that_answers_the_handshake_only_after_its_servers_is_not_kept_waiting() -> (
+    None
+):
     """R317, C05: early messages wait a second for it, then they are routed as if it had come."""
 
     def handle(message: dict[str, Any]) -> dict[str, Any]:
         return {"jsonrpc": "2.0", "id": message["id"], "result": {}}
 
-    async def main() -> None:
-        script = FakeCli().expect_request("initialize")
-        script = script.ask_mcp("test", RPC).expect_mcp_result().reply({"commands": []}).turn()
-        with script as cli:
-            bidir = BidirOptions(mcp_servers={"test": handle})
-            clock = Clock()
-            async with start_session(options(cli), bidir=bidir) as session:
-                assert clock.elapsed > 0.9
-                assert (await (await session.send_user_message("go"))).ok
-                cli.check()
-
-    run(main)
+    script = FakeCli().expect_request("initialize")
+    script = script.ask_mcp("test", RPC).expect_mcp_result().reply({"commands": []}).turn()
+    with script as cli:
+        bidir = BidirOptions(mcp_servers={"test": handle})
+        clock = Clock()
+        async with start_session(options(cli), bidir=bidir) as session:
+            assert clock.elapsed > 0.9
+            assert (await (await session.send_user_message("go"))).ok
+            cli.check()
 
 
-def test_messages_for_servers_wait_until_the_session_runs() -> None:
+async def test_messages_for_servers_wait_until_the_session_runs() -> None:
     """R316, R319, C05: in order, before the handshake is answered."""
     seen: list[int] = []
 
@@ -451,20 +427,17 @@ def test_messages_for_servers_wait_until_the_session_runs() -> None:
         seen.append(message["id"])
         return {"jsonrpc": "2.0", "id": message["id"], "result": {}}
 
-    async def main() -> None:
-        script = FakeCli()
-        for number in range(5):
-            script = script.ask_mcp("test", {**RPC, "id": number})
-        script = script.expect_initialize()
-        for _ in range(5):
-            script = script.expect_mcp_result()
-        with script.turn() as cli:
-            bidir = BidirOptions(mcp_servers={"test": handle})
-            async with start_session(options(cli), bidir=bidir) as session:
-                assert (await (await session.send_user_message("go"))).ok
-                cli.check()
-
-    run(main)
+    script = FakeCli()
+    for number in range(5):
+        script = script.ask_mcp("test", {**RPC, "id": number})
+    script = script.expect_initialize()
+    for _ in range(5):
+        script = script.expect_mcp_result()
+    with script.turn() as cli:
+        bidir = BidirOptions(mcp_servers={"test": handle})
+        async with start_session(options(cli), bidir=bidir) as session:
+            assert (await (await session.send_user_message("go"))).ok
+            cli.check()
     assert seen == list(range(5))
 
 

@@ -372,7 +372,7 @@ def test_the_newest_copy_of_a_session_is_read(home: Home) -> None:
     assert (info.first_prompt, info.path) == ("new", str(new))
 
 
-def test_files_are_opened_in_threads_and_not_on_the_event_loop(
+async def test_files_are_opened_in_threads_and_not_on_the_event_loop(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.write(ONE, plain())
@@ -384,15 +384,12 @@ def test_files_are_opened_in_threads_and_not_on_the_event_loop(
             openers.append(threading.get_ident())
         return original(path, *arguments, **options)
 
-    async def main() -> int:
-        await sessions.list_sessions(config_dir=home.path)
-        await sessions.read_messages(ONE, config_dir=home.path)
-        await sessions.rename(ONE, "t", config_dir=home.path)
-        await sessions.fork(ONE, config_dir=home.path)
-        return threading.get_ident()
-
     monkeypatch.setattr(os, "open", watched)
-    loop = run(main)
+    await sessions.list_sessions(config_dir=home.path)
+    await sessions.read_messages(ONE, config_dir=home.path)
+    await sessions.rename(ONE, "t", config_dir=home.path)
+    await sessions.fork(ONE, config_dir=home.path)
+    loop = threading.get_ident()
     assert len(openers) >= 5
     assert loop not in openers
 
@@ -566,18 +563,15 @@ async def test_a_store_is_listed_read_and_changed_like_files(tmp_path: Path) -> 
     assert not [key for key in store.entries if key[0] == ONE]
 
 
-def test_a_name_in_a_store_cannot_leave_the_directory_of_an_export(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = await filled()
-        await store.append(SessionKey(ONE, "subagents/../../../evil"), [user("x", None, "Inner")])
-        await sessions.export(ONE, tmp_path / "deep.jsonl", store=store)
-
-    run(main)
+async def test_a_name_in_a_store_cannot_leave_the_directory_of_an_export(tmp_path: Path) -> None:
+    store = await filled()
+    await store.append(SessionKey(ONE, "subagents/../../../evil"), [user("x", None, "Inner")])
+    await sessions.export(ONE, tmp_path / "deep.jsonl", store=store)
     assert not list(tmp_path.parent.glob("evil*"))
     assert len(list(tmp_path.rglob("*.jsonl"))) == 2
 
 
-def test_transcripts_of_a_store_are_parsed_in_threads(replace_steps: ReplaceSteps) -> None:
+async def test_transcripts_of_a_store_are_parsed_in_threads(replace_steps: ReplaceSteps) -> None:
     parsers: list[int] = []
     original = transcripts.entry_of_line
 
@@ -585,14 +579,11 @@ def test_transcripts_of_a_store_are_parsed_in_threads(replace_steps: ReplaceStep
         parsers.append(threading.get_ident())
         return original(line)
 
-    async def main() -> int:
-        store = await filled()
-        await sessions.list_sessions(store=store)
-        await sessions.read_transcript(ONE, store=store)
-        return threading.get_ident()
-
     replace_steps(decode_entry=watched)
-    loop = run(main)
+    store = await filled()
+    await sessions.list_sessions(store=store)
+    await sessions.read_transcript(ONE, store=store)
+    loop = threading.get_ident()
     assert len(parsers) > 5
     assert loop not in parsers
 
@@ -623,21 +614,17 @@ async def test_a_session_whose_prompt_is_an_image_can_be_used_like_others(
         await sessions.delete(ONE, **place)
 
 
-def test_a_session_without_a_conversation_can_be_exported(home: Home, tmp_path: Path) -> None:
+async def test_a_session_without_a_conversation_can_be_exported(home: Home, tmp_path: Path) -> None:
     home.write(ONE, lines({"type": "queue-operation"}))
-
-    async def main() -> None:
-        assert await sessions.list_sessions(config_dir=home.path) == []
-        await sessions.export(ONE, tmp_path / "a.md", config_dir=home.path)
-        await sessions.export(ONE, tmp_path / "a.jsonl", config_dir=home.path)
-
-    run(main)
+    assert await sessions.list_sessions(config_dir=home.path) == []
+    await sessions.export(ONE, tmp_path / "a.md", config_dir=home.path)
+    await sessions.export(ONE, tmp_path / "a.jsonl", config_dir=home.path)
     assert "no prompt" in (tmp_path / "a.md").read_text()
     assert "queue-operation" in (tmp_path / "a.jsonl").read_text()
 
 
 @pytest.mark.parametrize("kind", ["ranges", "lists", "official"])
-def test_a_page_of_a_store_loads_only_its_own_sessions(kind: str) -> None:
+async def test_a_page_of_a_store_loads_only_its_own_sessions(kind: str) -> None:
     loaded: list[str] = []
 
     class Ranges(sessions.MemoryStore):
@@ -662,20 +649,16 @@ def test_a_page_of_a_store_loads_only_its_own_sessions(kind: str) -> None:
             return await super().load(key)
 
     stores: dict[str, Any] = {"ranges": Ranges, "lists": Lists, "official": Official}
-
-    async def main() -> None:
-        store: Any = stores[kind]()
-        for number in range(40):
-            key = SessionKey(numbered(number), project=f"-p{number % 2}")
-            await sessions.as_store(store).append(key, [user("a", None, f"Prompt {number}")])
-        loaded.clear()
-        page = ids(await sessions.list_sessions(store=store, limit=3, offset=30))
-        assert len(page) == 3
-        assert set(page) <= set(loaded)
-        # In the official protocol, the index tells the project of a session.
-        assert len(loaded) == (3 if kind != "official" else 2 + 2 * 3)
-
-    run(main)
+    store: Any = stores[kind]()
+    for number in range(40):
+        key = SessionKey(numbered(number), project=f"-p{number % 2}")
+        await sessions.as_store(store).append(key, [user("a", None, f"Prompt {number}")])
+    loaded.clear()
+    page = ids(await sessions.list_sessions(store=store, limit=3, offset=30))
+    assert len(page) == 3
+    assert set(page) <= set(loaded)
+    # In the official protocol, the index tells the project of a session.
+    assert len(loaded) == (3 if kind != "official" else 2 + 2 * 3)
 
 
 async def test_a_long_transcript_in_a_store_is_summarized_like_a_file(home: Home) -> None:
@@ -766,7 +749,7 @@ def test_a_fork_of_a_file_that_changes_meanwhile_leaves_nothing(
 # ---------------------------------------------------------------- stores that fail or spool
 
 
-def test_a_fork_that_fails_leaves_nothing_in_the_store() -> None:
+async def test_a_fork_that_fails_leaves_nothing_in_the_store() -> None:
     class Failing(sessions.MemoryStore):
         is_full = False
 
@@ -775,20 +758,17 @@ def test_a_fork_that_fails_leaves_nothing_in_the_store() -> None:
                 raise StoreError("Failing", "append", "full")
             await super().append(key, entries)
 
-    async def main() -> None:
-        store = Failing()
-        for (session_id, subkey), entries in (await filled()).entries.items():
-            await store.append(SessionKey(session_id, subkey, "-project"), entries)
-        before = set(store._sessions)
-        store.is_full = True
-        with pytest.raises(StoreError, match="full"):
-            await sessions.fork(ONE, store=store)
-        assert set(store._sessions) == before
-
-    run(main)
+    store = Failing()
+    for (session_id, subkey), entries in (await filled()).entries.items():
+        await store.append(SessionKey(session_id, subkey, "-project"), entries)
+    before = set(store._sessions)
+    store.is_full = True
+    with pytest.raises(StoreError, match="full"):
+        await sessions.fork(ONE, store=store)
+    assert set(store._sessions) == before
 
 
-def test_delete_removes_the_spool_files_of_the_session(
+async def test_delete_removes_the_spool_files_of_the_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -799,26 +779,23 @@ def test_delete_removes_the_spool_files_of_the_session(
         spool.write([Batch(SessionKey(session_id), [user("a", None, "Look")], 10, 1)])
         return spool
 
-    async def main() -> None:
-        await store.append(SessionKey(ONE), [user("a", None, "Look")])
-        used = spooled(ONE)
-        kept = [used, spooled(TWO), spooled(ONE, sessions.MemoryStore())]
-        damaged = spooled(ONE)
-        for spool in [*kept[1:], spooled(ONE), damaged]:
-            spool.close()
-        name = Path(damaged.path)
-        name.rename(name.with_name(f"damaged.{name.name}"))
+    await store.append(SessionKey(ONE), [user("a", None, "Look")])
+    used = spooled(ONE)
+    kept = [used, spooled(TWO), spooled(ONE, sessions.MemoryStore())]
+    damaged = spooled(ONE)
+    for spool in [*kept[1:], spooled(ONE), damaged]:
+        spool.close()
+    name = Path(damaged.path)
+    name.rename(name.with_name(f"damaged.{name.name}"))
+    await sessions.delete(ONE, store=store)
+    assert sorted(map(str, (tmp_path / "bridle" / "spool").iterdir())) == sorted(
+        spool.path for spool in kept
+    )
+    used.close()
+    await sessions.delete(ONE, store=store)  # the store has nothing of it
+    assert not os.path.exists(used.path)
+    with pytest.raises(SessionNotFoundError):
         await sessions.delete(ONE, store=store)
-        assert sorted(map(str, (tmp_path / "bridle" / "spool").iterdir())) == sorted(
-            spool.path for spool in kept
-        )
-        used.close()
-        await sessions.delete(ONE, store=store)  # the store has nothing of it
-        assert not os.path.exists(used.path)
-        with pytest.raises(SessionNotFoundError):
-            await sessions.delete(ONE, store=store)
-
-    run(main)
 
 
 # ---------------------------------------------------------------- blocking code

@@ -18,7 +18,6 @@ from tests.support.limits import SetLimits
 from tests.support.processes import open_descriptors, until
 from tests.support.steps import ReplaceSteps
 from tests.support.stored import lines, result, user
-from tests.support.stores import run
 
 import bridle
 from bridle import Agent, SessionInUseError
@@ -136,77 +135,67 @@ def choice(place: Place, *, by_id: bool) -> dict[str, Any]:
 @pytest.mark.longer(after=3)
 @DOORS
 @CHOSEN
-def test_it_waits_for_another_program(
+async def test_it_waits_for_another_program(
     place: Place, refused: asyncio.Event, door: Door, *, by_id: bool
 ) -> None:
-    async def main() -> None:
-        await place.begin()
-        chosen = choice(place, by_id=by_id)
-        with place.in_use() as other:
-            before = len(place.cli.runs)
-            with pytest.raises(SessionInUseError) as caught:
-                await door(place.agent, **chosen)
-            assert caught.value.session_id == place.id
-            assert len(place.cli.runs) == before, "no CLI was started"
-            refused.clear()
-            waiting = asyncio.create_task(door(place.agent, **chosen, wait=WAIT))
-            await refused.wait()
-            await asyncio.to_thread(other.communicate)
-            assert await waiting == "Two."
-        assert place.is_free()
-
-    run(main)
+    await place.begin()
+    chosen = choice(place, by_id=by_id)
+    with place.in_use() as other:
+        before = len(place.cli.runs)
+        with pytest.raises(SessionInUseError) as caught:
+            await door(place.agent, **chosen)
+        assert caught.value.session_id == place.id
+        assert len(place.cli.runs) == before, "no CLI was started"
+        refused.clear()
+        waiting = asyncio.create_task(door(place.agent, **chosen, wait=WAIT))
+        await refused.wait()
+        await asyncio.to_thread(other.communicate)
+        assert await waiting == "Two."
+    assert place.is_free()
 
 
 @DOORS
-def test_a_conversation_with_a_title_is_locked_before_the_cli_starts(
+async def test_a_conversation_with_a_title_is_locked_before_the_cli_starts(
     place: Place, door: Door
 ) -> None:
-    async def main() -> None:
-        await place.begin()
-        title = {"type": "custom-title", "customTitle": "orders", "sessionId": place.id}
-        with place.path.open("a") as file:
-            file.write(json.dumps(title) + "\n")
-        with place.in_use():
-            before = len(place.cli.runs)
-            with pytest.raises(SessionInUseError) as caught:
-                await door(place.agent, resume_session_id="orders")
-            assert caught.value.session_id == place.id
-            assert len(place.cli.runs) == before, "no CLI was started"
-
-    run(main)
+    await place.begin()
+    title = {"type": "custom-title", "customTitle": "orders", "sessionId": place.id}
+    with place.path.open("a") as file:
+        file.write(json.dumps(title) + "\n")
+    with place.in_use():
+        before = len(place.cli.runs)
+        with pytest.raises(SessionInUseError) as caught:
+            await door(place.agent, resume_session_id="orders")
+        assert caught.value.session_id == place.id
+        assert len(place.cli.runs) == before, "no CLI was started"
 
 
 @pytest.mark.longer(after=3)
 @DOORS
 @pytest.mark.parametrize("is_new", [False, True], ids=["old file", "new file"])
-def test_a_call_that_was_deferred_meanwhile_is_found(
+async def test_a_call_that_was_deferred_meanwhile_is_found(
     place: Place, refused: asyncio.Event, door: Door, *, is_new: bool
 ) -> None:
     """The other program may have had no turn yet when the wait begins."""
-
-    async def main() -> None:
-        await place.begin()
-        if is_new:
-            place.path.unlink()
-        with place.in_use() as other:
-            before = len(place.cli.runs)
-            waiting = asyncio.create_task(door(place.agent, resume_session_id=place.id, wait=WAIT))
-            await refused.wait()
-            await asyncio.to_thread(other.communicate, lines(CALLED, DEFERRED).decode())
-            with pytest.raises(ApprovalPending) as caught:
-                await waiting
-            assert caught.value.tool_use_id == "toolu_1"
-            assert len(place.cli.runs) == before, "no CLI was started"
-        assert place.is_free()
-
-    run(main)
+    await place.begin()
+    if is_new:
+        place.path.unlink()
+    with place.in_use() as other:
+        before = len(place.cli.runs)
+        waiting = asyncio.create_task(door(place.agent, resume_session_id=place.id, wait=WAIT))
+        await refused.wait()
+        await asyncio.to_thread(other.communicate, lines(CALLED, DEFERRED).decode())
+        with pytest.raises(ApprovalPending) as caught:
+            await waiting
+        assert caught.value.tool_use_id == "toolu_1"
+        assert len(place.cli.runs) == before, "no CLI was started"
+    assert place.is_free()
 
 
 @DOORS
 @CHOSEN
 @pytest.mark.parametrize("wait", [None, WAIT])
-def test_the_conversation_is_locked_between_the_look_and_the_start(
+async def test_the_conversation_is_locked_between_the_look_and_the_start(
     place: Place, monkeypatch: pytest.MonkeyPatch, door: Door, wait: float | None, *, by_id: bool
 ) -> None:
     """Two programs that wait: the second one gets it when the CLI of the first has ended."""
@@ -219,115 +208,101 @@ def test_the_conversation_is_locked_between_the_look_and_the_start(
             release(lock_session(place.config, place.id))
             seen.append(len(place.cli.runs))
 
-    async def main() -> None:
-        await place.begin()
+    await place.begin()
+    before = len(place.cli.runs)
+    with monkeypatch.context() as patch:
+        ReplaceSteps(patch)(release_session_lock=taken_by_another)
+        assert await door(place.agent, **choice(place, by_id=by_id), wait=wait) == "Two."
+    assert seen
+    assert set(seen) == {before + 1}
+
+
+async def test_a_decision_about_a_call_of_a_conversation_in_use_starts_nothing(
+    place: Place,
+) -> None:
+    await place.begin()
+    with place.path.open("ab") as file:
+        file.write(lines(CALLED, DEFERRED))
+    pending = resuming.waiting_in_file(place.path)
+    assert pending is not None
+    with place.in_use():
         before = len(place.cli.runs)
-        with monkeypatch.context() as patch:
-            ReplaceSteps(patch)(release_session_lock=taken_by_another)
-            assert await door(place.agent, **choice(place, by_id=by_id), wait=wait) == "Two."
-        assert seen
-        assert set(seen) == {before + 1}
-
-    run(main)
+        with pytest.raises(SessionInUseError):
+            await place.agent.resume(pending, bridle.Allow())
+        assert len(place.cli.runs) == before, "no CLI was started"
+    assert place.is_free()
 
 
-def test_a_decision_about_a_call_of_a_conversation_in_use_starts_nothing(place: Place) -> None:
-    async def main() -> None:
-        await place.begin()
-        with place.path.open("ab") as file:
-            file.write(lines(CALLED, DEFERRED))
-        pending = resuming.waiting_in_file(place.path)
-        assert pending is not None
-        with place.in_use():
-            before = len(place.cli.runs)
-            with pytest.raises(SessionInUseError):
-                await place.agent.resume(pending, bridle.Allow())
-            assert len(place.cli.runs) == before, "no CLI was started"
-        assert place.is_free()
-
-    run(main)
-
-
-def test_a_decision_waits_as_long_as_asked_for_another_program(
+async def test_a_decision_waits_as_long_as_asked_for_another_program(
     place: Place, refused: asyncio.Event, set_limits: SetLimits
 ) -> None:
     """Then the other program has decided, and the decision is refused for that."""
     set_limits(closing_session=0.0)
-
-    async def main() -> None:
-        await place.begin()
-        with place.path.open("ab") as file:
-            file.write(lines(CALLED, DEFERRED))
-        pending = resuming.waiting_in_file(place.path)
-        assert pending is not None
-        with place.in_use() as other:
-            before = len(place.cli.runs)
-            for wait in (None, 0.0):
-                with pytest.raises(SessionInUseError):
-                    await place.agent.resume(pending, bridle.Deny("no"), wait=wait)
-            refused.clear()
-            decision = place.agent.resume(pending, bridle.Deny("no"), wait=WAIT)
-            waiting = asyncio.create_task(decision)
-            await refused.wait()
-            await asyncio.to_thread(other.communicate, lines(DECIDED).decode())
-            with pytest.raises(UsageError, match="does not wait"):
-                await waiting
-            assert len(place.cli.runs) == before, "no CLI was started"
-        assert place.is_free()
-
-    run(main)
+    await place.begin()
+    with place.path.open("ab") as file:
+        file.write(lines(CALLED, DEFERRED))
+    pending = resuming.waiting_in_file(place.path)
+    assert pending is not None
+    with place.in_use() as other:
+        before = len(place.cli.runs)
+        for wait in (None, 0.0):
+            with pytest.raises(SessionInUseError):
+                await place.agent.resume(pending, bridle.Deny("no"), wait=wait)
+        refused.clear()
+        decision = place.agent.resume(pending, bridle.Deny("no"), wait=WAIT)
+        waiting = asyncio.create_task(decision)
+        await refused.wait()
+        await asyncio.to_thread(other.communicate, lines(DECIDED).decode())
+        with pytest.raises(UsageError, match="does not wait"):
+            await waiting
+        assert len(place.cli.runs) == before, "no CLI was started"
+    assert place.is_free()
 
 
 @pytest.mark.parametrize("has_store", [False, True])
-def test_a_wait_that_is_cancelled_leaves_nothing(
+async def test_a_wait_that_is_cancelled_leaves_nothing(
     place: Place, refused: asyncio.Event, *, has_store: bool
 ) -> None:
-    async def main() -> None:
-        await place.begin()
-        store = MemoryStore() if has_store else None
-        with place.in_use():
-            before, tasks = open_descriptors(), asyncio.all_tasks()
-            session = bridle.Session(
-                **place.options, store=store, resume_session_id=place.id, wait=WAIT
-            )
-            waiting = asyncio.create_task(session.connect())
-            await refused.wait()
-            waiting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-            assert session.lifecycle.value == "stopped"
-            assert asyncio.all_tasks() == tasks
-            assert open_descriptors() <= before
-        assert place.is_free()
-
-    run(main)
+    await place.begin()
+    store = MemoryStore() if has_store else None
+    with place.in_use():
+        before, tasks = open_descriptors(), asyncio.all_tasks()
+        session = bridle.Session(
+            **place.options, store=store, resume_session_id=place.id, wait=WAIT
+        )
+        waiting = asyncio.create_task(session.connect())
+        await refused.wait()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert session.lifecycle.value == "stopped"
+        assert asyncio.all_tasks() == tasks
+        assert open_descriptors() <= before
+    assert place.is_free()
 
 
 @pytest.mark.parametrize("door", [in_session, in_query])
-def test_a_look_that_is_cancelled_unlocks_the_conversation(
+async def test_a_look_that_is_cancelled_unlocks_the_conversation(
     place: Place, replace_steps: ReplaceSteps, door: Door
 ) -> None:
-    async def main() -> None:
-        await place.begin()
-        loop = asyncio.get_running_loop()
-        begun, end, look = asyncio.Event(), threading.Event(), resuming.waiting_in_file
+    await place.begin()
+    loop = asyncio.get_running_loop()
+    begun, end, look = asyncio.Event(), threading.Event(), resuming.waiting_in_file
 
-        def slow(path: Path) -> PendingApproval | None:
-            loop.call_soon_threadsafe(begun.set)
-            end.wait()
-            return look(path)
+    def slow(path: Path) -> PendingApproval | None:
+        loop.call_soon_threadsafe(begun.set)
+        end.wait()
+        return look(path)
 
-        replace_steps(find_waiting_call=slow)
-        looking = asyncio.create_task(door(place.agent, resume_session_id=place.id))
-        await begun.wait()
-        assert not place.is_free()
-        looking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await looking
-        end.set()
-        assert place.is_free()
-
-    run(main)
+    replace_steps(find_waiting_call=slow)
+    looking = asyncio.create_task(door(place.agent, resume_session_id=place.id))
+    await begun.wait()
+    assert not place.is_free()
+    looking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await looking
+    end.set()
+    assert place.is_free()
 
 
 class Gates:
@@ -362,46 +337,40 @@ class Gates:
         await self._store.delete(key)
 
 
-def test_a_conversation_is_locked_before_a_store_without_leases_loads_it(place: Place) -> None:
+async def test_a_conversation_is_locked_before_a_store_without_leases_loads_it(
+    place: Place,
+) -> None:
     """Else two programs load the same call that waits, and both decide about it."""
-
-    async def main() -> None:
-        store: Any = Gates()
-        agent = place.agent.replace(store=store)
-        place.id = (await agent.run("SAY One.")).session_id or ""
-        store.may_load.clear()
-        store.is_loaded.clear()
-        first = asyncio.ensure_future(in_run(agent, resume_session_id=place.id))
-        await store.is_loaded.wait()
-        assert not place.is_free()
-        store.may_load.set()
-        assert await first == "Two."
-        assert place.is_free()
-
-    run(main)
+    store: Any = Gates()
+    agent = place.agent.replace(store=store)
+    place.id = (await agent.run("SAY One.")).session_id or ""
+    store.may_load.clear()
+    store.is_loaded.clear()
+    first = asyncio.ensure_future(in_run(agent, resume_session_id=place.id))
+    await store.is_loaded.wait()
+    assert not place.is_free()
+    store.may_load.set()
+    assert await first == "Two."
+    assert place.is_free()
 
 
-def test_a_conversation_is_locked_until_its_store_has_it(place: Place) -> None:
+async def test_a_conversation_is_locked_until_its_store_has_it(place: Place) -> None:
     """Else another program loads it without the last turn, in which a call was decided."""
-
-    async def main() -> None:
-        store: Any = Gates()
-        agent = place.agent.replace(store=store)
-        session = await agent.session()
-        await (await session.send_user_message("SAY One."))
-        place.id = session.id or ""
-        store.may_append.clear()
-        store.is_appending.clear()
-        await (await session.send_user_message("SAY Two."))
-        ending = asyncio.ensure_future(session.aclose())
-        await store.is_appending.wait()
-        await until(lambda: session.pid is None or not Path(f"/proc/{session.pid}").exists())
-        assert not place.is_free()
-        with pytest.raises(SessionInUseError):
-            await in_run(agent, resume_session_id=place.id)
-        store.may_append.set()
-        await ending
-        assert place.is_free()
-        assert await in_run(agent, resume_session_id=place.id) == "Two."
-
-    run(main)
+    store: Any = Gates()
+    agent = place.agent.replace(store=store)
+    session = await agent.session()
+    await (await session.send_user_message("SAY One."))
+    place.id = session.id or ""
+    store.may_append.clear()
+    store.is_appending.clear()
+    await (await session.send_user_message("SAY Two."))
+    ending = asyncio.ensure_future(session.aclose())
+    await store.is_appending.wait()
+    await until(lambda: session.pid is None or not Path(f"/proc/{session.pid}").exists())
+    assert not place.is_free()
+    with pytest.raises(SessionInUseError):
+        await in_run(agent, resume_session_id=place.id)
+    store.may_append.set()
+    await ending
+    assert place.is_free()
+    assert await in_run(agent, resume_session_id=place.id) == "Two."

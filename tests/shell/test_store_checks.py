@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support.limits import SetLimits
-from tests.support.stores import run
+from tests.support.processes import run
 
 from bridle.errors import OptionsError
 from bridle.sessions import Entry, MemoryStore, SessionKey, StoredSession

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.support.limits import SetLimits
-from tests.support.processes import plan, run
+from tests.support.processes import plan
 from tests.support.stored import assistant, user
 
 import bridle
@@ -381,22 +381,18 @@ async def test_the_entries_of_a_turn_do_not_wait_for_more_once_it_has_ended(
     await store.aclose()
 
 
-def test_a_session_that_could_not_start_copies_no_file(home: Path, cli: FakeCli) -> None:
+async def test_a_session_that_could_not_start_copies_no_file(home: Path, cli: FakeCli) -> None:
     """Its entries would be those of the session that is running."""
     store = SqliteStore(home / "store.db")
     warnings: list[SdkWarning] = []
-
-    async def main() -> None:
-        agent: Agent[Any] = Agent(
-            store=store, cli_path=cli.path, cwd=os.getcwd(), on_warning=warnings.append
-        )
-        async with agent.session() as session:
-            await (await session.send_user_message("SAY one"))
-            with pytest.raises(bridle.SessionInUseError):
-                await agent.run("SAY two", resume_session_id=session.id)
-        await store.aclose()
-
-    run(main)
+    agent: Agent[Any] = Agent(
+        store=store, cli_path=cli.path, cwd=os.getcwd(), on_warning=warnings.append
+    )
+    async with agent.session() as session:
+        await (await session.send_user_message("SAY one"))
+        with pytest.raises(bridle.SessionInUseError):
+            await agent.run("SAY two", resume_session_id=session.id)
+    await store.aclose()
     assert warnings == []
     assert not [*(home / "state").rglob("spool/*")]
 

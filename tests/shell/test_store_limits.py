@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 from tests.support.limits import SetLimits
-from tests.support.processes import until
+from tests.support.processes import run, until
 from tests.support.servers import PostgresServer, RedisServer
 from tests.support.steps import ReplaceSteps
-from tests.support.stores import PostgresPlace, RedisPlace, run
+from tests.support.stores import PostgresPlace, RedisPlace
 
 from bridle.errors import StoreError
 from bridle.sessions import PostgresStore, RedisStore, SessionKey
@@ -49,27 +49,23 @@ def serializable(server: PostgresServer, level: str) -> tuple[PostgresPlace, str
 
 
 @pytest.mark.parametrize("level", ["serializable", "repeatable read"])
-def test_transactions_that_cannot_be_serialized_are_repeated(
+async def test_transactions_that_cannot_be_serialized_are_repeated(
     postgres_server: PostgresServer, level: str
 ) -> None:
     _, url = serializable(postgres_server, level)
+    stores = [PostgresStore(url) for _ in range(3)]
+    numbers = [range(start, start + 40) for start in (0, 100, 200)]
 
-    async def work() -> None:
-        stores = [PostgresStore(url) for _ in range(3)]
-        numbers = [range(start, start + 40) for start in (0, 100, 200)]
+    async def append(store: PostgresStore, some: range) -> None:
+        for number in some:
+            await store.append(KEY, entries(number))
 
-        async def append(store: PostgresStore, some: range) -> None:
-            for number in some:
-                await store.append(KEY, entries(number))
-
-        await asyncio.gather(*map(append, stores, numbers))
-        found = [int(str(one["uuid"])) for one in await stores[0].load(KEY) or ()]
-        for some in numbers:
-            assert [number for number in found if number in some] == list(some)
-        for store in stores:
-            await store.aclose()
-
-    run(work)
+    await asyncio.gather(*map(append, stores, numbers))
+    found = [int(str(one["uuid"])) for one in await stores[0].load(KEY) or ()]
+    for some in numbers:
+        assert [number for number in found if number in some] == list(some)
+    for store in stores:
+        await store.aclose()
 
 
 @pytest.mark.parametrize("check", STORE_CHECKS)
@@ -139,48 +135,44 @@ async def test_a_program_that_is_frozen_in_a_transaction_does_not_lock_the_sessi
 
 
 @pytest.mark.parametrize("statement", ["CREATE TABLE", "DELETE FROM bridle_sessions"])
-def test_a_program_that_is_frozen_while_it_creates_or_deletes_does_not_lock_the_others_out(
+async def test_a_program_that_is_frozen_while_it_creates_or_deletes_does_not_lock_the_others_out(
     postgres_server: PostgresServer, set_limits: SetLimits, statement: str
 ) -> None:
     place = PostgresPlace(postgres_server)
     set_limits(end_idle_transaction=postgres._END_IF_IDLE.replace("10000", "300"))
     frozen = asyncio.Event()
+    holder, other = place.open(), place.open(timeout=20.0)
+    assert isinstance(holder, PostgresStore)
+    if statement != "CREATE TABLE":
+        await other.append(KEY, entries(1))
+    loop = asyncio.get_running_loop()
 
-    async def work() -> None:
-        holder, other = place.open(), place.open(timeout=20.0)
-        assert isinstance(holder, PostgresStore)
-        if statement != "CREATE TABLE":
-            await other.append(KEY, entries(1))
-        loop = asyncio.get_running_loop()
+    async def freeze(database: Any) -> None:
+        connect = database._connect
 
-        async def freeze(database: Any) -> None:
-            connect = database._connect
+        async def connected() -> Any:
+            connection = await connect()
+            execute = connection.execute
 
-            async def connected() -> Any:
-                connection = await connect()
-                execute = connection.execute
+            async def executed(query: Any, *values: Any) -> Any:
+                if statement in str(query):
+                    loop.call_soon_threadsafe(frozen.set)
+                    await asyncio.sleep(3600)
+                return await execute(query, *values)
 
-                async def executed(query: Any, *values: Any) -> Any:
-                    if statement in str(query):
-                        loop.call_soon_threadsafe(frozen.set)
-                        await asyncio.sleep(3600)
-                    return await execute(query, *values)
+            connection.execute = executed
+            return connection
 
-                connection.execute = executed
-                return connection
+        database._connect = connected
 
-            database._connect = connected
-
-        await holder._thread.run(freeze)
-        holding = asyncio.ensure_future(holder.delete(KEY))
-        await frozen.wait()
-        await other.append(KEY, entries(2))
-        holding.cancel()
-        await asyncio.wait([holding])
-        await other.aclose()
-        await holder.aclose()
-
-    run(work)
+    await holder._thread.run(freeze)
+    holding = asyncio.ensure_future(holder.delete(KEY))
+    await frozen.wait()
+    await other.append(KEY, entries(2))
+    holding.cancel()
+    await asyncio.wait([holding])
+    await other.aclose()
+    await holder.aclose()
 
 
 # ---------------------------------------------------------------- Redis

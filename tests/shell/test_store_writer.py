@@ -10,7 +10,8 @@ import re
 import shutil
 import stat
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -140,28 +141,24 @@ class Bench:
         return [int(str(entry["uuid"])) for entry in found]
 
 
-def play(main: Callable[[Bench], Coroutine[Any, Any, None]], store: Store | None = None) -> None:
-    """Run a test with a new writer. No task and no descriptor is left."""
-
-    async def bounded() -> None:
-        before = open_descriptors()
-        await main(Bench(store))
-        await until(lambda: asyncio.all_tasks() <= {asyncio.current_task()})
-        assert open_descriptors() <= before
-
-    run(bounded)
+@asynccontextmanager
+async def bench_with(store: Store | None = None) -> AsyncIterator[Bench]:
+    """Return a new writer. No task and no descriptor is left."""
+    before = open_descriptors()
+    yield Bench(store)
+    await until(lambda: asyncio.all_tasks() <= {asyncio.current_task()})
+    assert open_descriptors() <= before
 
 
 def files(state: Path) -> list[Path]:
     return sorted(state.iterdir()) if state.exists() else []
 
 
-def test_entries_that_no_caller_waits_for_are_appended_together(
+async def test_entries_that_no_caller_waits_for_are_appended_together(
     set_limits: SetLimits,
 ) -> None:
     set_limits(append_linger=3600.0)
-
-    async def main(bench: Bench) -> None:
+    async with bench_with() as bench:
         for number in range(10):
             bench.put(number)
             await asyncio.sleep(0)
@@ -177,26 +174,21 @@ def test_entries_that_no_caller_waits_for_are_appended_together(
         await bench.writer.aclose(5.0)
         assert (await bench.stored(), bench.store.appends) == (list(range(14)), 4)
 
-    play(main)
 
-
-def test_entries_of_two_files_do_not_wait_once_for_each_change_of_the_file(
+async def test_entries_of_two_files_do_not_wait_once_for_each_change_of_the_file(
     set_limits: SetLimits,
 ) -> None:
     set_limits(append_linger=2.0)
-
-    async def main(bench: Bench) -> None:
+    async with bench_with() as bench:
         for number in range(200):
             key = KEY if number % 2 else SessionKey(ID, "subagents/agent-a", "-p")
             bench.writer.put(key, [{"uuid": str(number)}], 10)
         await until(lambda: bench.store.appends == 200)
         await bench.writer.aclose(5.0)
 
-    play(main)
 
-
-def test_entries_reach_the_store_in_order_one_append_at_a_time(state: Path) -> None:
-    async def main(bench: Bench) -> None:
+async def test_entries_reach_the_store_in_order_one_append_at_a_time(state: Path) -> None:
+    async with bench_with() as bench:
         for number in range(200):
             bench.put(number)
             if number % 20 == 0:
@@ -207,12 +199,10 @@ def test_entries_reach_the_store_in_order_one_append_at_a_time(state: Path) -> N
         assert bench.store.appends < 50
         assert files(state) == []
 
-    play(main)
-
 
 @pytest.mark.parametrize("mode", ["fails", "hangs", "forgets to answer"])
-def test_a_store_that_comes_back_gets_every_entry_once(mode: str, state: Path) -> None:
-    async def main(bench: Bench) -> None:
+async def test_a_store_that_comes_back_gets_every_entry_once(mode: str, state: Path) -> None:
+    async with bench_with() as bench:
         bench.put(0)
         await until(lambda: bench.store.appends)
         bench.store.mode = mode
@@ -233,33 +223,26 @@ def test_a_store_that_comes_back_gets_every_entry_once(mode: str, state: Path) -
         assert warning.kind is WarningKind.STORE_FAILED
         assert bench.spool.path in warning.detail
 
-    play(main)
 
-
-def test_a_flush_waits_until_the_store_works_again(set_limits: SetLimits) -> None:
+async def test_a_flush_waits_until_the_store_works_again(set_limits: SetLimits) -> None:
     set_limits(append_outage=10.0, append_linger=3600.0)
-
-    async def main() -> None:
-        bench = Bench()
-        await bench.writer.flush()  # nothing to do
-        bench.store.mode = "fails"
-        bench.put(1)
-        bench.put(2)
-        flushing = asyncio.ensure_future(bench.writer.flush())
-        await until(lambda: bench.store.appends > 1)
-        assert not flushing.done()
-        bench.store.mode = "works"
-        await flushing
-        assert await bench.stored() == [1, 2]
-        await bench.writer.aclose(1.0)
-
-    run(main)
+    bench = Bench()
+    await bench.writer.flush()  # nothing to do
+    bench.store.mode = "fails"
+    bench.put(1)
+    bench.put(2)
+    flushing = asyncio.ensure_future(bench.writer.flush())
+    await until(lambda: bench.store.appends > 1)
+    assert not flushing.done()
+    bench.store.mode = "works"
+    await flushing
+    assert await bench.stored() == [1, 2]
+    await bench.writer.aclose(1.0)
 
 
-def test_a_short_failure_needs_no_spool(set_limits: SetLimits, state: Path) -> None:
+async def test_a_short_failure_needs_no_spool(set_limits: SetLimits, state: Path) -> None:
     set_limits(append_outage=60.0)
-
-    async def main(bench: Bench) -> None:
+    async with bench_with() as bench:
         bench.store.mode = "fails"
         bench.put(1)
         await until(lambda: bench.store.appends >= 2)
@@ -267,20 +250,18 @@ def test_a_short_failure_needs_no_spool(set_limits: SetLimits, state: Path) -> N
         await bench.writer.aclose(0.5)
         assert (await bench.stored(), bench.warnings, files(state)) == ([1], [], [])
 
-    play(main)
-
 
 @pytest.mark.parametrize("mode", ["fails", "hangs"])
-def test_what_a_dead_store_did_not_take_is_left_in_a_private_file(mode: str, state: Path) -> None:
-    async def main(bench: Bench) -> None:
+async def test_what_a_dead_store_did_not_take_is_left_in_a_private_file(
+    mode: str, state: Path
+) -> None:
+    async with bench_with() as bench:
         bench.store.mode = mode
         bench.put(1, 2)
         bench.put(3)
         await bench.writer.aclose(0.5)
         assert "3 entries are not in the store" in bench.warnings[-1].detail
         assert bench.spool.path in bench.warnings[-1].detail
-
-    play(main)
     [file] = files(state)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
@@ -290,32 +271,26 @@ def test_what_a_dead_store_did_not_take_is_left_in_a_private_file(mode: str, sta
     assert lines[0]["key"] == {"session_id": ID, "subkey": "", "project": "-p"}
 
 
-def test_the_next_process_sends_what_an_earlier_one_left(state: Path) -> None:
+async def test_the_next_process_sends_what_an_earlier_one_left(state: Path) -> None:
     store = Store()
-
-    async def fail(bench: Bench) -> None:
+    async with bench_with(store) as bench:
         bench.put(1)
         await until(lambda: bench.store.appends)
         bench.store.mode = "fails"
         bench.put(2, 3)
         await bench.writer.aclose(0.5)
-
-    play(fail, store)
     [file] = files(state)
     with file.open("ab") as stream:
         stream.write(b'+{"key": {"session_id"')  # the process died while it wrote this line
-
-    async def again(bench: Bench) -> None:
+    async with bench_with(store) as bench:
         bench.store.mode = "works"
         await bench.resume()
         assert await bench.stored() == [1, 2, 3]
-
-    play(again, store)
     assert files(state) == []
 
 
-def test_a_spool_of_a_process_that_lives_is_left_alone(state: Path) -> None:
-    async def main(bench: Bench) -> None:
+async def test_a_spool_of_a_process_that_lives_is_left_alone(state: Path) -> None:
+    async with bench_with() as bench:
         bench.store.mode = "fails"
         bench.put(1)
         await until(lambda: files(state))
@@ -329,25 +304,20 @@ def test_a_spool_of_a_process_that_lives_is_left_alone(state: Path) -> None:
         assert isinstance(left, LeftSpool)
         left.close()
 
-    play(main)
 
-
-def test_a_damaged_spool_is_kept(state: Path) -> None:
+async def test_a_damaged_spool_is_kept(state: Path) -> None:
     state.mkdir(parents=True)
     store = Store()
     (state / f"{spool_name(store, ID)}transcript.old.jsonl").write_bytes(b"+not json\n")
-
-    async def main(bench: Bench) -> None:
+    async with bench_with(store) as bench:
         await bench.resume()
         [file] = files(state)
         assert (file.name.startswith("damaged."), file.read_bytes()) == (True, b"+not json\n")
         [warning] = bench.warnings
         assert str(file) in warning.detail
 
-    play(main, store)
 
-
-def test_a_spool_that_vanishes_does_not_hide_the_others(
+async def test_a_spool_that_vanishes_does_not_hide_the_others(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = os.scandir
@@ -357,18 +327,16 @@ def test_a_spool_that_vanishes_does_not_hide_the_others(
         os.unlink(min(one.path for one in found))  # another process has sent it
         return found
 
-    async def main(bench: Bench) -> None:
+    async with bench_with() as bench:
         for number in range(2):
             leave(bench.store, str(number), {"uuid": str(number)})
         monkeypatch.setattr(os, "scandir", scan)
         await bench.resume()
         assert (await bench.stored(), bench.warnings) == ([1], [])
 
-    play(main)
 
-
-def test_spools_that_cannot_be_read_are_reported(state: Path) -> None:
-    async def main(bench: Bench) -> None:
+async def test_spools_that_cannot_be_read_are_reported(state: Path) -> None:
+    async with bench_with() as bench:
         name = f"{spool_name(bench.store, ID)}transcript.a.jsonl"
         state.mkdir(parents=True)
         (state / name).symlink_to(state)  # Bridle does not follow links
@@ -381,35 +349,26 @@ def test_spools_that_cannot_be_read_are_reported(state: Path) -> None:
         assert str(state / name) in link.detail
         assert str(state) in directory.detail
 
-    play(main)
 
-
-def test_a_warning_has_rounded_seconds(state: Path) -> None:
+async def test_a_warning_has_rounded_seconds(state: Path) -> None:
     """The time that is left for the store is computed."""
-
-    async def close(bench: Bench) -> None:
+    async with bench_with() as bench:
         bench.store.mode = "hangs"
         bench.put(1)
         await bench.writer.aclose(0.0999999)
         assert "within 0.1 s" in bench.warnings[0].detail
-
-    async def write(bench: Bench) -> None:
+    async with bench_with() as bench:
         bench.store.mode = "hangs"
         await bench.writer.write(JOURNAL, {"uuid": "1"}, 0.0999999)
         assert "waited for 0.1 s" in bench.warnings[0].detail
         await bench.writer.aclose(0.0)
-
-    async def call(bench: Bench) -> None:
-        with pytest.raises(StoreCallTimeout, match=r"within 0\.1 s"):
-            await call_store(0.0999999, asyncio.Event().wait)
-
-    for scene in (close, write, call):
-        play(scene)
+    with pytest.raises(StoreCallTimeout, match=r"within 0\.1 s"):
+        await call_store(0.0999999, asyncio.Event().wait)
 
 
 @pytest.mark.parametrize("what", ["locked", "damaged", "unreadable", "no directory"])
-def test_a_recovery_needs_every_spool_of_the_journal(state: Path, what: str) -> None:
-    async def main(bench: Bench) -> None:
+async def test_a_recovery_needs_every_spool_of_the_journal(state: Path, what: str) -> None:
+    async with bench_with() as bench:
         name = f"{spool_name(bench.store, ID)}journal."
         spool = Spool(name, "a")
         path = Path(spool.path)
@@ -428,11 +387,9 @@ def test_a_recovery_needs_every_spool_of_the_journal(state: Path, what: str) -> 
         assert named.is_symlink() or named.exists()
         spool.close()
 
-    play(main)
 
-
-def test_a_spool_whose_directory_was_removed_is_written_again(state: Path) -> None:
-    async def main(bench: Bench) -> None:
+async def test_a_spool_whose_directory_was_removed_is_written_again(state: Path) -> None:
+    async with bench_with() as bench:
         bench.store.mode = "fails"
         bench.put(1)
         await until(lambda: files(state))
@@ -441,8 +398,6 @@ def test_a_spool_whose_directory_was_removed_is_written_again(state: Path) -> No
         await bench.writer.aclose(0.2)
         [file] = files(state)
         assert b'"uuid":"1"' in file.read_bytes()
-
-    play(main)
 
 
 def test_a_spool_is_not_sent_to_another_database(tmp_path: Path, state: Path) -> None:
@@ -461,8 +416,8 @@ def test_a_spool_is_not_sent_to_another_database(tmp_path: Path, state: Path) ->
     assert files(state) == []
 
 
-def test_a_spool_for_another_store_is_reported(state: Path) -> None:
-    async def main(bench: Bench) -> None:
+async def test_a_spool_for_another_store_is_reported(state: Path) -> None:
+    async with bench_with() as bench:
         other = leave(Store(), "a", {"uuid": "1"})
         leave(bench.store, "b", {"uuid": "2"})
         await bench.resume()
@@ -472,11 +427,9 @@ def test_a_spool_for_another_store_is_reported(state: Path) -> None:
         assert files(state) == [other]
         assert await bench.stored() == [2]
 
-    play(main)
 
-
-def test_every_spool_is_sent_after_the_store_failed_once(state: Path) -> None:
-    async def main(bench: Bench) -> None:
+async def test_every_spool_is_sent_after_the_store_failed_once(state: Path) -> None:
+    async with bench_with() as bench:
         left = [leave(bench.store, str(number), {"uuid": str(number)}) for number in range(3)]
         bench.store.mode = "fails"
         with pytest.raises(SessionLoadError, match="the server is down") as caught:
@@ -487,12 +440,10 @@ def test_every_spool_is_sent_after_the_store_failed_once(state: Path) -> None:
         bench.store.mode = "works"
         await bench.resume()
         assert sorted(await bench.stored()) == [0, 1, 2]  # files of the same age have no order
-
-    play(main)
     assert files(state) == []
 
 
-def test_a_store_that_fails_for_a_moment_gets_a_spool_before_the_session_resumes(
+async def test_a_store_that_fails_for_a_moment_gets_a_spool_before_the_session_resumes(
     state: Path, set_limits: SetLimits
 ) -> None:
     set_limits(resend_outage=2.0)
@@ -506,18 +457,16 @@ def test_a_store_that_fails_for_a_moment_gets_a_spool_before_the_session_resumes
                 raise ConnectionResetError("connection reset")
             await super().append(key, entries)
 
-    async def main(bench: Bench) -> None:
+    async with bench_with(FailingOnce()) as bench:
         leave(bench.store, "me", {"uuid": "1"}, {"uuid": "2"})
         await bench.resume()
         assert await bench.stored() == [1, 2]
         assert bench.warnings == []
-
-    play(main, FailingOnce())
     assert files(state) == []
 
 
-def test_a_forked_child_does_not_keep_a_spool_locked(state: Path) -> None:
-    async def main(bench: Bench) -> None:
+async def test_a_forked_child_does_not_keep_a_spool_locked(state: Path) -> None:
+    async with bench_with() as bench:
         spool = Spool(f"{spool_name(bench.store, ID)}transcript.", "me")
         spool.write([Batch(KEY, [{"uuid": "1"}], 10, 1)])
         [other] = left_behind_after(leave(bench.store, "other", {"uuid": "2"}))
@@ -543,8 +492,6 @@ def test_a_forked_child_does_not_keep_a_spool_locked(state: Path) -> None:
         finally:
             os.close(may_end)
             os.waitpid(child, 0)
-
-    play(main)
     assert files(state) == []
 
 
@@ -555,28 +502,25 @@ def left_behind_after(path: Path) -> list[LeftSpool]:
 
 
 @pytest.mark.parametrize("error", [ValueError, OSError, KeyError])
-def test_a_warning_shows_nothing_of_an_entry_that_redact_rejects(
+async def test_a_warning_shows_nothing_of_an_entry_that_redact_rejects(
     state: Path, error: type[Exception]
 ) -> None:
     def redact(entry: Entry) -> Entry:
         raise error(f"unexpected value {entry['uuid']}")
 
-    async def main(bench: Bench) -> None:
+    async with bench_with(Store(redact=redact)) as bench:
         bench.store.mode = "fails"
         bench.writer.put(KEY, [{"uuid": "card 4111"}], 10)
         await bench.writer.aclose(0.5)
         details = [one.detail for one in bench.warnings]
         assert any(error.__name__ in one for one in details)
         assert all("4111" not in one for one in details)
-
-    play(main, Store(redact=redact))
     assert files(state) == []
 
 
-def test_entries_with_half_a_surrogate_pair_are_spooled_and_sent(state: Path) -> None:
+async def test_entries_with_half_a_surrogate_pair_are_spooled_and_sent(state: Path) -> None:
     odd = {"uuid": "2", "text": "a\ud800b"}
-
-    async def main(bench: Bench) -> None:
+    async with bench_with() as bench:
         bench.store.mode = "fails"
         bench.put(1)
         bench.writer.put(KEY, [odd], 10)
@@ -586,8 +530,6 @@ def test_entries_with_half_a_surrogate_pair_are_spooled_and_sent(state: Path) ->
         bench.store.mode = "works"
         await bench.writer.aclose(0.5)
         assert await bench.store.load(KEY) == [{"uuid": "1"}, odd, {"uuid": "4"}]
-
-    play(main)
     assert files(state) == []
 
 
@@ -611,13 +553,12 @@ class Hanging(Store):
 
 @pytest.mark.parametrize("is_one_batch", [True, False])
 @pytest.mark.parametrize("numbers", [[200], [1, 200], [200, 201, 202, 203, 4], [1, 200, 201, 3]])
-def test_rejected_entries_of_a_spool_do_not_prevent_a_resume(
+async def test_rejected_entries_of_a_spool_do_not_prevent_a_resume(
     state: Path, numbers: list[int], *, is_one_batch: bool
 ) -> None:
     """Also if they are the last ones, or several in a row."""
     entries: list[Entry] = [{"uuid": str(number)} for number in numbers]
-
-    async def main(bench: Bench) -> None:
+    async with bench_with(Rejecting()) as bench:
         file = leave(bench.store, "a", *entries, is_one_batch=is_one_batch)
         await bench.resume()
         assert await bench.stored() == [number for number in numbers if number < 100]
@@ -625,11 +566,9 @@ def test_rejected_entries_of_a_spool_do_not_prevent_a_resume(
         assert str(file) in warning.detail
         assert left_in(file) == [[{"uuid": str(number)}] for number in numbers if number >= 100]
 
-    play(main, Rejecting())
 
-
-def test_a_store_that_takes_nothing_fails_the_start(state: Path) -> None:
-    async def main(bench: Bench) -> None:
+async def test_a_store_that_takes_nothing_fails_the_start(state: Path) -> None:
+    async with bench_with() as bench:
         left = leave(bench.store, "a", {"uuid": "1"}, {"uuid": "2"})
         bench.store.mode = "fails"
         with pytest.raises(SessionLoadError, match="the server is down") as caught:
@@ -639,16 +578,13 @@ def test_a_store_that_takes_nothing_fails_the_start(state: Path) -> None:
         await bench.resume()
         assert await bench.stored() == [1, 2]
 
-    play(main)
-
 
 @pytest.mark.parametrize("is_one_batch", [True, False])
-def test_a_resume_sets_aside_only_the_entry_that_the_store_rejects(
+async def test_a_resume_sets_aside_only_the_entry_that_the_store_rejects(
     state: Path, *, is_one_batch: bool
 ) -> None:
     entries: list[Entry] = [{"uuid": "1"}, {"uuid": "200"}, {"uuid": "3"}]
-
-    async def main(bench: Bench) -> None:
+    async with bench_with(Rejecting()) as bench:
         file = leave(bench.store, "a", *entries, is_one_batch=is_one_batch)
         with file.open("ab") as stream:
             stream.write(b'+{"key": {"session_id"')  # the process died while it wrote this line
@@ -661,16 +597,13 @@ def test_a_resume_sets_aside_only_the_entry_that_the_store_rejects(
             assert "too large" in warning.detail
         assert left_in(file, b"!") == [[{"uuid": "200"}]]
 
-    play(main, Rejecting())
-
 
 @pytest.mark.parametrize("is_rejected", [True, False])
-def test_entries_on_which_the_store_hangs_do_not_prevent_a_resume(
+async def test_entries_on_which_the_store_hangs_do_not_prevent_a_resume(
     state: Path, set_limits: SetLimits, *, is_rejected: bool
 ) -> None:
     set_limits(resend=0.2)
-
-    async def main(bench: Bench) -> None:
+    async with bench_with(Hanging()) as bench:
         count = 100 if is_rejected else 6
         hanging: list[Entry] = [{"uuid": str(200 + number)} for number in range(count)]
         spool = Spool(f"{spool_name(bench.store, ID)}transcript.", "a")
@@ -687,40 +620,37 @@ def test_entries_on_which_the_store_hangs_do_not_prevent_a_resume(
         assert "append did not end within" in warning.detail
         assert left_in(Path(spool.path), b"!") == [[entry] for entry in hanging]
 
-    play(main, Hanging())
 
-
-def test_many_rejected_batches_do_not_prevent_a_resume(state: Path, set_limits: SetLimits) -> None:
+async def test_many_rejected_batches_do_not_prevent_a_resume(
+    state: Path, set_limits: SetLimits
+) -> None:
     """The store gets time to recover only for the first of them."""
     set_limits(resend_outage=0.4)
-
-    async def main(bench: Bench) -> None:
+    async with bench_with(Rejecting()) as bench:
         numbers = range(200, 210)
         file = leave(bench.store, "a", *[{"uuid": str(number)} for number in numbers])
         await bench.resume(2.0)
         assert [line[:1] for line in file.read_bytes().splitlines()] == [b"-"] * 10 + [b"!"] * 10
 
-    play(main, Rejecting())
 
-
-def test_a_resume_that_fails_keeps_what_it_learned_about_rejected_entries(state: Path) -> None:
+async def test_a_resume_that_fails_keeps_what_it_learned_about_rejected_entries(
+    state: Path,
+) -> None:
     class Breaking(Rejecting):
         async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
             if any(entry["uuid"] == "1" for entry in entries):
                 self.mode = "fails"
             await super().append(key, entries)
 
-    async def main(bench: Bench) -> None:
+    async with bench_with(Breaking()) as bench:
         file = leave(bench.store, "a", {"uuid": "200"}, {"uuid": "1"})
         with pytest.raises(SessionLoadError):
             await bench.resume(0.5)
         assert [line[:1] for line in file.read_bytes().splitlines()] == [b"-", b"+", b"!"]
 
-    play(main, Breaking())
 
-
-def test_a_recovery_needs_a_rejected_entry_of_the_journal(state: Path) -> None:
-    async def main(bench: Bench) -> None:
+async def test_a_recovery_needs_a_rejected_entry_of_the_journal(state: Path) -> None:
+    async with bench_with(Rejecting()) as bench:
         spool = Spool(f"{spool_name(bench.store, ID)}journal.", "a")
         spool.write_rejected(JOURNAL, [{"uuid": "200"}])
         spool.close()
@@ -729,17 +659,14 @@ def test_a_recovery_needs_a_rejected_entry_of_the_journal(state: Path) -> None:
         with pytest.raises(SessionLoadError, match=re.escape(spool.path)):
             await bench.resume(0.3, needs_journal=True)
 
-    play(main, Rejecting())
-
 
 @pytest.mark.parametrize("is_one_batch", [True, False])
 @pytest.mark.parametrize("numbers", [[200], [1, 200], [200, 201, 202, 203, 4], [1, 200, 201, 3]])
-def test_rejected_entries_hold_up_no_others_and_keep_their_order(
+async def test_rejected_entries_hold_up_no_others_and_keep_their_order(
     state: Path, numbers: list[int], *, is_one_batch: bool
 ) -> None:
     """Also if they are the last ones, or several in a row."""
-
-    async def main(bench: Bench) -> None:
+    async with bench_with(Rejecting()) as bench:
         if is_one_batch:
             bench.put(*numbers)
         else:
@@ -750,8 +677,6 @@ def test_rejected_entries_hold_up_no_others_and_keep_their_order(
         assert await bench.stored() == [number for number in numbers if number < 100]
         await bench.writer.aclose(0.5)
         assert bench.spool.path in bench.warnings[-1].detail
-
-    play(main, Rejecting())
     [file] = files(state)
     kept = [[{"uuid": str(number)}] for number in numbers if number >= 100]
     assert left_in(file) == left_in(file, b"!") == kept
@@ -771,7 +696,7 @@ class Flapping(Store):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_store_that_fails_now_and_then_gets_entries_in_order(
+async def test_a_store_that_fails_now_and_then_gets_entries_in_order(
     state: Path, replace_steps: ReplaceSteps, seed: int
 ) -> None:
     """Those that it seems to reject come later, or stay in the spool."""
@@ -784,15 +709,12 @@ def test_a_store_that_fails_now_and_then_gets_entries_in_order(
         return write_rejected(spool, key, entries, *more)
 
     replace_steps(spool_rejected=note)
-
-    async def main(bench: Bench) -> None:
+    async with bench_with(Flapping(seed)) as bench:
         for number in range(8):
             bench.put(number)
             await asyncio.sleep(0.01)
         await bench.writer.aclose(5.0)
         stored.extend(await bench.stored())
-
-    play(main, Flapping(seed))
     parts = [part for file in files(state) for part in left_in(file)]
     kept = [int(entry["uuid"]) for part in parts for entry in part]
     in_order = [one for one in stored if one not in rejected]
@@ -815,7 +737,7 @@ class Scripted(Store):
 
 
 @pytest.mark.parametrize("is_spooled", [True, False])
-def test_a_store_that_goes_down_while_it_rejects_entries_gets_the_others_in_order(
+async def test_a_store_that_goes_down_while_it_rejects_entries_gets_the_others_in_order(
     state: Path, set_limits: SetLimits, *, is_spooled: bool
 ) -> None:
     """It rejects 0, takes 1, and fails for 2 and for the probe. Then it works."""
@@ -823,26 +745,22 @@ def test_a_store_that_goes_down_while_it_rejects_entries_gets_the_others_in_orde
     if is_spooled:
         set_limits(unstored_memory=1)
     batch, one_by_one = [True, True], [True, False, True, False, True, True]
-
-    async def main(bench: Bench) -> None:
+    async with bench_with(Scripted(*batch, *one_by_one)) as bench:
         bench.put(0, 1, 2, 3)
         await bench.writer.flush()
         assert await bench.stored() == [1, 2, 3, 0]
         assert [one.detail for one in bench.warnings if "1 entry is rejected" in one.detail]
         await bench.writer.aclose(5.0)
-
-    play(main, Scripted(*batch, *one_by_one))
     assert files(state) == []
 
 
-def test_a_store_that_goes_down_during_a_resume_gets_the_others_in_order(
+async def test_a_store_that_goes_down_during_a_resume_gets_the_others_in_order(
     state: Path, set_limits: SetLimits
 ) -> None:
     set_limits(resend_outage=0.0)
     entries: list[Entry] = [{"uuid": str(number)} for number in range(4)]
     batch, one_by_one = [True], [True, False, True, False, True, True]
-
-    async def main(bench: Bench) -> None:
+    async with bench_with(Scripted(*batch, *one_by_one)) as bench:
         file = leave(bench.store, "a", *entries, is_one_batch=True)
         await bench.resume()
         assert await bench.stored() == [1, 2, 3]
@@ -850,19 +768,15 @@ def test_a_store_that_goes_down_during_a_resume_gets_the_others_in_order(
         assert str(file) in warning.detail
         await bench.resume()
         assert await bench.stored() == [1, 2, 3, 0]
-
-    play(main, Scripted(*batch, *one_by_one))
     assert files(state) == []
 
 
-def test_an_entry_on_which_the_store_hangs_holds_up_no_others(state: Path) -> None:
-    async def main(bench: Bench) -> None:
+async def test_an_entry_on_which_the_store_hangs_holds_up_no_others(state: Path) -> None:
+    async with bench_with(Hanging()) as bench:
         bench.put(1, 200, 3)
         await bench.handled()
         assert await bench.stored() == [1, 3]
         await bench.writer.aclose(0.5)
-
-    play(main, Hanging())
 
 
 class PartlyDown(Store):
@@ -877,10 +791,9 @@ class PartlyDown(Store):
 
 
 @pytest.mark.parametrize("when", ["later", "at the end"])
-def test_entries_that_seemed_to_be_rejected_are_sent_again(state: Path, when: str) -> None:
+async def test_entries_that_seemed_to_be_rejected_are_sent_again(state: Path, when: str) -> None:
     store = PartlyDown()
-
-    async def main(bench: Bench) -> None:
+    async with bench_with(store) as bench:
         for number in (1, 2):
             bench.put(number)
             await bench.handled()
@@ -892,12 +805,10 @@ def test_entries_that_seemed_to_be_rejected_are_sent_again(state: Path, when: st
             assert sorted(await bench.stored()) == [1, 2, 3]
         await bench.writer.aclose(5.0)
         assert sorted(await bench.stored()) == ([1, 2, 3] if when == "later" else [1, 2])
-
-    play(main, store)
     assert files(state) == []
 
 
-def test_a_rejected_entry_is_sent_again_once(state: Path) -> None:
+async def test_a_rejected_entry_is_sent_again_once(state: Path) -> None:
     class Counting(Rejecting):
         tries = 0
 
@@ -906,8 +817,7 @@ def test_a_rejected_entry_is_sent_again_once(state: Path) -> None:
             await super().append(key, entries)
 
     store = Counting()
-
-    async def main(bench: Bench) -> None:
+    async with bench_with(store) as bench:
         bench.put(200)
         await bench.handled()
         before = store.tries
@@ -917,12 +827,10 @@ def test_a_rejected_entry_is_sent_again_once(state: Path) -> None:
         await bench.writer.aclose(5.0)
         assert store.tries == before + 1
         assert await bench.stored() == [1, 2, 3]
-
-    play(main, store)
     assert b'"uuid":"200"' in files(state)[0].read_bytes()
 
 
-def test_a_hanging_entry_does_not_keep_other_rejected_ones_back(state: Path) -> None:
+async def test_a_hanging_entry_does_not_keep_other_rejected_ones_back(state: Path) -> None:
     """The others are sent again when the store takes the next entry, or at the end."""
 
     class Shard(Hanging):
@@ -936,8 +844,7 @@ def test_a_hanging_entry_does_not_keep_other_rejected_ones_back(state: Path) -> 
             await super().append(key, entries)
 
     store = Shard()
-
-    async def main(bench: Bench) -> None:
+    async with bench_with(store) as bench:
         bench.put(200)
         bench.put(1)
         bench.put(2)
@@ -948,10 +855,8 @@ def test_a_hanging_entry_does_not_keep_other_rejected_ones_back(state: Path) -> 
         await bench.writer.aclose(5.0)
         assert sorted(await bench.stored()) == [1, 2, 3]
 
-    play(main, store)
 
-
-def test_a_store_without_journals_gets_no_probe(state: Path) -> None:
+async def test_a_store_without_journals_gets_no_probe(state: Path) -> None:
     class Transcripts(Rejecting):
         has_journals = False
 
@@ -959,21 +864,19 @@ def test_a_store_without_journals_gets_no_probe(state: Path) -> None:
             assert key == KEY
             await super().append(key, entries)
 
-    async def main(bench: Bench) -> None:
+    async with bench_with(Transcripts()) as bench:
         bench.put(1, 200, 2)
         await bench.handled()
         assert await bench.stored() == [1, 2]
         bench.put(3)
         await bench.writer.aclose(5.0)
         assert await bench.stored() == [1, 2, 3]
-
-    play(main, Transcripts())
     assert b'"uuid":"200"' in files(state)[0].read_bytes()
 
 
 @pytest.mark.parametrize("how", ["changed", "cut off"])
-def test_a_batch_that_the_spool_has_no_more_stops_no_others(state: Path, how: str) -> None:
-    async def main(bench: Bench) -> None:
+async def test_a_batch_that_the_spool_has_no_more_stops_no_others(state: Path, how: str) -> None:
+    async with bench_with() as bench:
         bench.store.mode = "fails"
         for number in (1, 2):
             bench.put(number)
@@ -991,32 +894,27 @@ def test_a_batch_that_the_spool_has_no_more_stops_no_others(state: Path, how: st
         await bench.writer.aclose(5.0)
         assert await bench.stored() == ([2, 3] if how == "changed" else [3])
 
-    play(main)
 
-
-def test_a_redaction_that_rejects_unknown_types_holds_up_no_entries(state: Path) -> None:
+async def test_a_redaction_that_rejects_unknown_types_holds_up_no_entries(state: Path) -> None:
     """A probe has nothing to redact, so the function does not get it."""
 
     def redact(entry: Entry) -> Entry:
         assert "type" not in entry
         return entry
 
-    async def main(bench: Bench) -> None:
+    async with bench_with(Rejecting(redact=redact)) as bench:
         bench.put(200, 1, 2)
         await bench.handled()
         assert await bench.stored() == [1, 2]
         await bench.writer.aclose(0.5)
 
-    play(main, Rejecting(redact=redact))
 
-
-def test_rejected_entries_are_dropped_if_the_spool_fails_too(
+async def test_rejected_entries_are_dropped_if_the_spool_fails_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-
-    async def main(bench: Bench) -> None:
+    async with bench_with(Rejecting()) as bench:
         bench.put(1, 200, 3)
         await bench.handled()
         assert await bench.stored() == [1, 3]
@@ -1024,11 +922,9 @@ def test_rejected_entries_are_dropped_if_the_spool_fails_too(
         assert "too large" in lost
         await bench.writer.aclose(0.5)
 
-    play(main, Rejecting())
-
 
 @pytest.mark.parametrize("mode", ["works", "fails"])
-def test_an_entry_that_cannot_be_redacted_does_not_take_others_with_it(
+async def test_an_entry_that_cannot_be_redacted_does_not_take_others_with_it(
     mode: str, state: Path
 ) -> None:
     def redact(entry: Entry) -> Entry:
@@ -1036,7 +932,7 @@ def test_an_entry_that_cannot_be_redacted_does_not_take_others_with_it(
             raise KeyError("message")
         return entry
 
-    async def main(bench: Bench) -> None:
+    async with bench_with(Store(redact=redact)) as bench:
         bench.store.mode = mode
         for number in range(5):
             bench.put(number)
@@ -1047,18 +943,15 @@ def test_an_entry_that_cannot_be_redacted_does_not_take_others_with_it(
         lost = [one.detail for one in bench.warnings if "1 entry is lost" in one.detail]
         assert len(lost) == 1
         assert "KeyError" in lost[0]
-
-    play(main, Store(redact=redact))
     assert files(state) == []
 
 
-def test_a_spool_that_keeps_failing_is_reported_once(
+async def test_a_spool_that_keeps_failing_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-
-    async def main(bench: Bench) -> None:
+    async with bench_with() as bench:
         bench.store.mode = "fails"
         for number in range(5):
             bench.put(number)
@@ -1068,18 +961,14 @@ def test_a_spool_that_keeps_failing_is_reported_once(
         await bench.writer.aclose(5.0)
         assert await bench.stored() == [0, 1, 2, 3, 4]
 
-    play(main)
 
-
-def test_a_store_that_hangs_while_it_gets_a_spool_is_named_with_the_file(state: Path) -> None:
-    async def main(bench: Bench) -> None:
+async def test_a_store_that_hangs_while_it_gets_a_spool_is_named_with_the_file(state: Path) -> None:
+    async with bench_with() as bench:
         file = leave(bench.store, "a", {"uuid": "1"})
         bench.store.mode = "hangs"
         with pytest.raises(SessionLoadTimeout, match=re.escape(str(file))):
             await bench.resume(0.1)
         assert files(state) == [file]
-
-    play(main)
 
 
 def said(uuid: str, parent: str | None, minute: int) -> dict[str, object]:
@@ -1088,10 +977,9 @@ def said(uuid: str, parent: str | None, minute: int) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_an_old_spool_does_not_hide_newer_messages(state: Path, *, named: bool) -> None:
+async def test_an_old_spool_does_not_hide_newer_messages(state: Path, *, named: bool) -> None:
     """Another machine has continued the conversation since the spool was left behind."""
-
-    async def main(bench: Bench) -> None:
+    async with bench_with() as bench:
         stored = [said("1", None, 1), said("3", "1", 3)]
         if named:
             stored.append({"type": "last-prompt", "leafUuid": "3"})
@@ -1105,26 +993,21 @@ def test_an_old_spool_does_not_hide_newer_messages(state: Path, *, named: bool) 
         assert "newer messages" in warning.detail
         assert file.exists() is (str(file) in warning.detail) is not named
 
-    play(main)
 
-
-def test_an_old_spool_does_not_replace_a_newer_title(state: Path) -> None:
+async def test_an_old_spool_does_not_replace_a_newer_title(state: Path) -> None:
     first: dict[str, object] = {"uuid": "1", "type": "user", "timestamp": "2026-01-01T00:00:00Z"}
     later = {"type": "custom-title", "customTitle": "new", "timestamp": "2026-01-03T00:00:00Z"}
-
-    async def main(bench: Bench) -> None:
+    async with bench_with() as bench:
         await bench.store.append(KEY, [first, {"uuid": "3", **later}])
         spooled = {**first, "uuid": "2", "parentUuid": "1", "timestamp": "2026-01-02T00:00:00Z"}
         leave(bench.store, "a", spooled, {"type": "custom-title", "customTitle": "old"})
         await bench.resume()
         found = await bench.store.load(KEY) or []
         assert [one.get("customTitle", one.get("uuid")) for one in found] == ["1", "new", "2"]
-
-    play(main)
     assert files(state) == []
 
 
-def test_the_spool_of_a_journal_does_not_need_the_transcript(state: Path) -> None:
+async def test_the_spool_of_a_journal_does_not_need_the_transcript(state: Path) -> None:
     class CountingLoads(Store):
         loads = 0
 
@@ -1133,8 +1016,7 @@ def test_the_spool_of_a_journal_does_not_need_the_transcript(state: Path) -> Non
             return await super().load(key)
 
     store = CountingLoads()
-
-    async def main(bench: Bench) -> None:
+    async with bench_with(store):
         spool = Spool(f"{spool_name(store, ID)}journal.", "me")
         spool.write([Batch(JOURNAL, [{"uuid": "1"}], 10, 1)])
         spool.close()
@@ -1142,11 +1024,11 @@ def test_the_spool_of_a_journal_does_not_need_the_transcript(state: Path) -> Non
         assert store.loads == 0
         assert await store.load(JOURNAL) == [{"uuid": "1"}]
 
-    play(main, store)
 
-
-def test_a_spool_that_continues_or_rewinds_the_conversation_is_sent_whole(state: Path) -> None:
-    async def main(bench: Bench) -> None:
+async def test_a_spool_that_continues_or_rewinds_the_conversation_is_sent_whole(
+    state: Path,
+) -> None:
+    async with bench_with() as bench:
         await bench.store.append(KEY, [said("1", None, 1), said("2", "1", 2)])
         named: Entry = {"type": "last-prompt", "leafUuid": "3"}
         leave(bench.store, "a", said("3", "1", 3), named, after="2")
@@ -1157,12 +1039,10 @@ def test_a_spool_that_continues_or_rewinds_the_conversation_is_sent_whole(state:
         found = await bench.store.load(KEY) or []
         assert [entry.get("uuid") for entry in found] == ["1", "2", "3", None, "4", None]
         assert bench.warnings == []
-
-    play(main)
     assert files(state) == []
 
 
-def test_a_spool_is_free_after_taking_it_was_cancelled(
+async def test_a_spool_is_free_after_taking_it_was_cancelled(
     state: Path, replace_steps: ReplaceSteps
 ) -> None:
     is_taking, may_take = threading.Event(), threading.Event()
@@ -1173,7 +1053,7 @@ def test_a_spool_is_free_after_taking_it_was_cancelled(
         assert may_take.wait(10.0)
         return take(path)
 
-    async def main(bench: Bench) -> None:
+    async with bench_with() as bench:
         leave(bench.store, "me", {"uuid": "1"})
         replace_steps(take_spool=slow_take)
         sending = asyncio.ensure_future(send_left_behind(bench.store))
@@ -1184,8 +1064,6 @@ def test_a_spool_is_free_after_taking_it_was_cancelled(
         await asyncio.wait([sending])
         await bench.resume()
         assert await bench.stored() == [1]
-
-    play(main)
 
 
 def test_stores_on_different_databases_have_different_spools() -> None:
@@ -1210,8 +1088,8 @@ def test_the_spool_of_a_database_does_not_depend_on_the_password() -> None:
         assert spool_name(one, ID) == spool_name(other, ID)
 
 
-def test_memory_does_not_grow_while_the_store_hangs(state: Path) -> None:
-    async def main(bench: Bench) -> None:
+async def test_memory_does_not_grow_while_the_store_hangs(state: Path) -> None:
+    async with bench_with() as bench:
         bench.store.mode = "hangs"
         for number in range(64):
             bench.put(number, size=MAX_MEMORY // 8)
@@ -1222,27 +1100,22 @@ def test_memory_does_not_grow_while_the_store_hangs(state: Path) -> None:
         assert await bench.stored() == list(range(64))
         await bench.writer.aclose(0.5)
 
-    play(main)
 
-
-def test_a_burst_of_entries_loses_none(state: Path) -> None:
-    async def main(bench: Bench) -> None:
+async def test_a_burst_of_entries_loses_none(state: Path) -> None:
+    async with bench_with() as bench:
         for number in range(10):
             bench.put(number, size=MAX_UNSPOOLED // 4)
         await bench.writer.aclose(0.5)
         assert await bench.stored() == list(range(10))
-
-    play(main)
     assert files(state) == []
 
 
-def test_entries_are_dropped_only_after_the_spool_failed_too(
+async def test_entries_are_dropped_only_after_the_spool_failed_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-
-    async def main(bench: Bench) -> None:
+    async with bench_with() as bench:
         bench.store.mode = "fails"
         bench.put(1, size=MAX_UNSPOOLED)
         await until(lambda: any("failed too" in warning.detail for warning in bench.warnings))
@@ -1252,57 +1125,47 @@ def test_entries_are_dropped_only_after_the_spool_failed_too(
         await bench.writer.aclose(0.5)
         assert await bench.stored() == [1]
 
-    play(main)
 
-
-def test_the_spool_holds_only_redacted_entries(state: Path) -> None:
+async def test_the_spool_holds_only_redacted_entries(state: Path) -> None:
     store = Store(redact=lambda entry: {**entry, "text": "..."})
-
-    async def main(bench: Bench) -> None:
+    async with bench_with(store) as bench:
         bench.store.mode = "fails"
         bench.writer.put(KEY, [{"uuid": "1", "text": "secret"}], 10)
         await bench.writer.aclose(0.5)
-
-    play(main, store)
     [file] = files(state)
     assert b"secret" not in file.read_bytes()
     assert b'"text":"..."' in file.read_bytes()
 
 
-def test_a_redaction_that_fails_writes_nothing(state: Path) -> None:
+async def test_a_redaction_that_fails_writes_nothing(state: Path) -> None:
     def redact(_: Entry) -> Entry:
         raise ValueError("cannot read this")
 
-    async def main(bench: Bench) -> None:
+    async with bench_with(Store(redact=redact)) as bench:
         bench.writer.put(KEY, [{"uuid": "1", "text": "secret"}], 10)
         await bench.writer.aclose(0.5)
         assert "1 entry is lost" in bench.warnings[-1].detail
-
-    play(main, Store(redact=redact))
     assert files(state) == []
 
 
-def test_a_writer_that_is_cancelled_still_spools(state: Path) -> None:
-    async def main(bench: Bench) -> None:
+async def test_a_writer_that_is_cancelled_still_spools(state: Path) -> None:
+    async with bench_with() as bench:
         bench.store.mode = "hangs"
         bench.put(1)
         closing = asyncio.ensure_future(bench.writer.aclose(60.0))
         await until(lambda: bench.store.appends)
         closing.cancel()
         await asyncio.wait([closing])
-
-    play(main)
     [file] = files(state)
     assert b'"uuid":"1"' in file.read_bytes()
 
 
-def test_a_spool_that_cannot_be_written_is_reported(
+async def test_a_spool_that_cannot_be_written_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-
-    async def main(bench: Bench) -> None:
+    async with bench_with() as bench:
         bench.store.mode = "fails"
         bench.put(1)
         await until(lambda: len(bench.warnings) >= 2)
@@ -1311,32 +1174,27 @@ def test_a_spool_that_cannot_be_written_is_reported(
         await bench.writer.aclose(0.5)
         assert await bench.stored() == [1]
 
-    play(main)
-
 
 # ---------------------------------------------------------------- the journal
 
 JOURNAL = SessionKey(ID, "journal", "-p")
 
 
-def test_a_journal_entry_is_in_the_store_when_write_returns() -> None:
-    async def main(bench: Bench) -> None:
+async def test_a_journal_entry_is_in_the_store_when_write_returns() -> None:
+    async with bench_with() as bench:
         journal = Journal(bench.writer, JOURNAL)
         await asyncio.gather(*(journal.write({"uuid": str(number)}) for number in range(10)))
         found = await bench.store.load(JOURNAL) or []
         assert [entry["uuid"] for entry in found] == [str(number) for number in range(10)]
         await bench.writer.aclose(0.5)
 
-    play(main)
-
 
 @pytest.mark.parametrize("mode", ["fails", "hangs"])
-def test_a_journal_entry_goes_to_the_spool_if_the_store_does_not_answer(
+async def test_a_journal_entry_goes_to_the_spool_if_the_store_does_not_answer(
     mode: str, state: Path, set_limits: SetLimits
 ) -> None:
     set_limits(journal_wait=0.2, append_outage=600.0, append=600.0)
-
-    async def main(bench: Bench) -> None:
+    async with bench_with() as bench:
         loop = asyncio.get_running_loop()
         bench.store.mode = mode
         journal = Journal(bench.writer, JOURNAL)
@@ -1354,19 +1212,16 @@ def test_a_journal_entry_goes_to_the_spool_if_the_store_does_not_answer(
         bench.writer._appending.cancel()  # as the event loop does when the program ends
         await bench.writer.aclose(0.5)
         assert [entry["uuid"] for entry in await bench.store.load(JOURNAL) or []] == ["1", "2"]
-
-    play(main)
     assert files(state) == []
 
 
-def test_a_journal_entry_that_neither_store_nor_spool_has_raises(
+async def test_a_journal_entry_that_neither_store_nor_spool_has_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_limits: SetLimits
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     set_limits(journal_wait=0.2)
-
-    async def main(bench: Bench) -> None:
+    async with bench_with() as bench:
         bench.store.mode = "fails"
         journal = Journal(bench.writer, JOURNAL)
         with pytest.raises(StoreError) as caught:
@@ -1380,22 +1235,18 @@ def test_a_journal_entry_that_neither_store_nor_spool_has_raises(
         await bench.writer.aclose(0.5)
         assert await bench.store.load(JOURNAL) == [{"uuid": "1"}]
 
-    play(main)
 
-
-def test_the_error_of_a_redaction_is_not_shown(state: Path) -> None:
+async def test_the_error_of_a_redaction_is_not_shown(state: Path) -> None:
     def redact(_: Entry) -> Entry:
         raise ValueError("unexpected value: secret")
 
-    async def main(bench: Bench) -> None:
+    async with bench_with(Store(redact=redact)) as bench:
         with pytest.raises(StoreError) as caught:
             await bench.writer.write(JOURNAL, {"uuid": "1", "text": "secret"}, 0.2)
         assert "ValueError" in str(caught.value)
         await bench.writer.aclose(0.5)
         told = [str(caught.value), *(warning.detail for warning in bench.warnings)]
         assert not any("secret" in text for text in told)
-
-    play(main, Store(redact=redact))
 
 
 class Gated(Store):
@@ -1419,8 +1270,8 @@ def redact_all_but_two(entry: Entry) -> Entry:
     return entry
 
 
-def test_each_caller_gets_the_result_of_its_own_entry(state: Path) -> None:
-    async def main(bench: Bench) -> None:
+async def test_each_caller_gets_the_result_of_its_own_entry(state: Path) -> None:
+    async with bench_with(Gated(redact=redact_all_but_two)) as bench:
         assert isinstance(bench.store, Gated)
         writing = [asyncio.ensure_future(write(bench, "0"))]
         await until(lambda: bench.store.appends)
@@ -1434,14 +1285,12 @@ def test_each_caller_gets_the_result_of_its_own_entry(state: Path) -> None:
         found = await bench.store.load(JOURNAL) or []
         assert [entry["uuid"] for entry in found] == ["0", "1", "3"]
 
-    play(main, Gated(redact=redact_all_but_two))
-
 
 async def write(bench: Bench, uuid: str) -> None:
     await bench.writer.write(JOURNAL, {"uuid": uuid}, 5.0)
 
 
-def test_an_entry_in_the_store_counts_as_kept_although_the_spool_fails(
+async def test_an_entry_in_the_store_counts_as_kept_although_the_spool_fails(
     state: Path, monkeypatch: pytest.MonkeyPatch, set_limits: SetLimits
 ) -> None:
     set_limits(append=60.0)
@@ -1451,7 +1300,7 @@ def test_an_entry_in_the_store_counts_as_kept_although_the_spool_fails(
         gate.wait()
         raise OSError("full")
 
-    async def main(bench: Bench) -> None:
+    async with bench_with(Gated()) as bench:
         assert isinstance(bench.store, Gated)
         monkeypatch.setattr(bench.spool, "write", fail)
         writing = asyncio.ensure_future(bench.writer.write(JOURNAL, {"uuid": "1"}, 0.05))
@@ -1465,15 +1314,12 @@ def test_an_entry_in_the_store_counts_as_kept_although_the_spool_fails(
         monkeypatch.undo()
         await bench.writer.aclose(0.5)
 
-    play(main, Gated())
 
-
-def test_a_batch_that_is_dropped_while_it_is_appended_stops_no_others(
+async def test_a_batch_that_is_dropped_while_it_is_appended_stops_no_others(
     state: Path, set_limits: SetLimits
 ) -> None:
     set_limits(append=60.0)
-
-    async def main(bench: Bench) -> None:
+    async with bench_with(Gated(redact=redact_all_but_two)) as bench:
         assert isinstance(bench.store, Gated)
         bench.put(200)
         bench.store.gate.set()
@@ -1488,8 +1334,6 @@ def test_a_batch_that_is_dropped_while_it_is_appended_stops_no_others(
         await bench.handled()
         assert await bench.stored() == [3]
         await bench.writer.aclose(0.5)
-
-    play(main, Gated(redact=redact_all_but_two))
 
 
 def test_a_closed_spool_creates_no_file(state: Path) -> None:
@@ -1512,8 +1356,8 @@ def test_a_closed_spool_creates_no_file(state: Path) -> None:
     assert files(state) == []
 
 
-def test_entries_for_a_closed_writer_are_dropped_with_a_warning(state: Path) -> None:
-    async def main(bench: Bench) -> None:
+async def test_entries_for_a_closed_writer_are_dropped_with_a_warning(state: Path) -> None:
+    async with bench_with() as bench:
         await bench.writer.aclose(0.5)
         bench.store.mode = "fails"
         bench.put(1, 2)
@@ -1521,6 +1365,4 @@ def test_entries_for_a_closed_writer_are_dropped_with_a_warning(state: Path) -> 
         assert "2 entries are lost" in warning.detail
         with pytest.raises(StoreError, match="closed"):
             await bench.writer.write(JOURNAL, {"uuid": "3"}, 0.1)
-
-    play(main)
     assert files(state) == []

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from claude_agent_sdk import InMemorySessionStore
-from tests.support.processes import LIMIT
+from tests.support.processes import LIMIT, run
 from tests.support.servers import PASSWORD, PostgresServer, RedisServer
 from tests.support.stores import (
     DATABASES,
@@ -29,7 +29,6 @@ from tests.support.stores import (
     RedisPlace,
     SqlitePlace,
     open_place,
-    run,
 )
 
 from bridle.errors import OptionsError, StoreError
@@ -80,7 +79,7 @@ async def numbers(store: SessionStore, key: SessionKey = KEY) -> list[object]:
 
 @pytest.mark.parametrize("check", STORE_CHECKS)
 def test_every_store_keeps_the_contract(place: Place, check: str) -> None:
-    run(lambda: check_store(place.open, only=[check]), 120)
+    run(lambda: check_store(place.open, only=[check]))
 
 
 @pytest.mark.parametrize("check", STORE_CHECKS)
@@ -94,75 +93,62 @@ def test_every_store_is_a_leasing_store(place: Place) -> None:
     assert isinstance(store, LeasingStore)
 
 
-def test_every_store_loads_parts_of_long_lists(place: Place) -> None:
-    async def work() -> None:
-        store = place.open()
-        assert ranges_of(store) is store
-        await store.append(KEY, entries(*range(1300)))
-        lines = [json.dumps(one, separators=(",", ":")).encode() for one in entries(*range(1300))]
-        whole = b"\n".join(lines)
-        assert await store.load_ends(KEY, 1 << 16) == (whole, b"")
-        assert await store.load_ends(KEY, 15_000) == (whole[:15_000], whole[-15_000:])
-        found: list[Any] = []
-        position = 0
-        while (part := await store.load_after(KEY, position, 30_000))[0]:
-            position = part[1]
-            assert 0 < len(part[0]) < 1300
-            found += part[0]
-        assert found == entries(*range(1300))
-        await store.append(KEY, [{"uuid": "long", "text": "x" * 1_000_000}])
-        head, tail = await store.load_ends(KEY, 100)
-        assert (head, tail) == (whole[:100], b"x" * 98 + b'"}')
-        await store.aclose()
-
-    run(work)
+async def test_every_store_loads_parts_of_long_lists(place: Place) -> None:
+    store = place.open()
+    assert ranges_of(store) is store
+    await store.append(KEY, entries(*range(1300)))
+    lines = [json.dumps(one, separators=(",", ":")).encode() for one in entries(*range(1300))]
+    whole = b"\n".join(lines)
+    assert await store.load_ends(KEY, 1 << 16) == (whole, b"")
+    assert await store.load_ends(KEY, 15_000) == (whole[:15_000], whole[-15_000:])
+    found: list[Any] = []
+    position = 0
+    while (part := await store.load_after(KEY, position, 30_000))[0]:
+        position = part[1]
+        assert 0 < len(part[0]) < 1300
+        found += part[0]
+    assert found == entries(*range(1300))
+    await store.append(KEY, [{"uuid": "long", "text": "x" * 1_000_000}])
+    head, tail = await store.load_ends(KEY, 100)
+    assert (head, tail) == (whole[:100], b"x" * 98 + b'"}')
+    await store.aclose()
 
 
-def test_names_and_uuids_may_be_any_text(place: Place) -> None:
+async def test_names_and_uuids_may_be_any_text(place: Place) -> None:
     """Also texts that databases reject, or that are too long for an index."""
     odd = "a\x00b\ud800c:/%日" + "x" * 1500
-
-    async def work() -> None:
-        store = place.open()
-        key = SessionKey(odd[:300], f"subagents/{odd[:200]}", odd[:300])
-        main = SessionKey(odd[:300], "", odd[:300])
-        await store.append(key, [{"uuid": odd, "n": 1}, {"uuid": odd + "y", "n": 2}])
-        await store.append(key, [{"uuid": odd, "n": 3}])
-        await store.append(main, entries(1))
-        assert await numbers(store, key) == [1, 2]
-        assert list(await store.subkeys(key.session_id)) == [key.subkey]
-        found = await store.list(key.project)
-        assert [(one.session_id, one.project) for one in found] == [(key.session_id, key.project)]
-        assert await store.acquire(key.session_id, odd, 5)
-        assert not await store.acquire(key.session_id, odd + "y", 5)
-        await store.aclose()
-
-    run(work)
+    store = place.open()
+    key = SessionKey(odd[:300], f"subagents/{odd[:200]}", odd[:300])
+    main = SessionKey(odd[:300], "", odd[:300])
+    await store.append(key, [{"uuid": odd, "n": 1}, {"uuid": odd + "y", "n": 2}])
+    await store.append(key, [{"uuid": odd, "n": 3}])
+    await store.append(main, entries(1))
+    assert await numbers(store, key) == [1, 2]
+    assert list(await store.subkeys(key.session_id)) == [key.subkey]
+    found = await store.list(key.project)
+    assert [(one.session_id, one.project) for one in found] == [(key.session_id, key.project)]
+    assert await store.acquire(key.session_id, odd, 5)
+    assert not await store.acquire(key.session_id, odd + "y", 5)
+    await store.aclose()
 
 
-def test_the_project_is_the_first_one_that_is_named(place: Place) -> None:
-    async def work() -> None:
-        store = place.open()
-        await store.append(SessionKey("s", "journal"), entries(1))
-        await store.append(SessionKey("s", "", "first"), entries(2))
-        await store.append(SessionKey("s", "", "second"), entries(3))
-        assert [one.project for one in await store.list()] == ["first"]
-        assert not await store.list("second")
-        await store.aclose()
-
-    run(work)
+async def test_the_project_is_the_first_one_that_is_named(place: Place) -> None:
+    store = place.open()
+    await store.append(SessionKey("s", "journal"), entries(1))
+    await store.append(SessionKey("s", "", "first"), entries(2))
+    await store.append(SessionKey("s", "", "second"), entries(3))
+    assert [one.project for one in await store.list()] == ["first"]
+    assert not await store.list("second")
+    await store.aclose()
 
 
-def test_repeated_entries_do_not_make_a_session_newer(place: Place) -> None:
-    async def work() -> None:
-        store = place.open()
-        for name in ("old", "new"):
-            await store.append(SessionKey(name), entries(1))
-        await store.append(SessionKey("old"), entries(1))
-        assert [one.session_id for one in await store.list()] == ["new", "old"]
-        await store.aclose()
-
-    run(work)
+async def test_repeated_entries_do_not_make_a_session_newer(place: Place) -> None:
+    store = place.open()
+    for name in ("old", "new"):
+        await store.append(SessionKey(name), entries(1))
+    await store.append(SessionKey("old"), entries(1))
+    assert [one.session_id for one in await store.list()] == ["new", "old"]
+    await store.aclose()
 
 
 # ---------------------------------------------------------------- several processes
@@ -242,17 +228,14 @@ def test_processes_append_and_lease_at_the_same_time(database: Place) -> None:
             assert batch == list(range(number, number + 5)), "a batch was torn apart"
 
 
-def test_stores_that_open_a_new_database_at_once_create_it_once(database: Place) -> None:
-    async def work() -> None:
-        stores = [database.open() for _ in range(8)]
-        await asyncio.gather(
-            *(store.append(KEY, entries(number)) for number, store in enumerate(stores))
-        )
-        assert sorted(map(str, await numbers(stores[0]))) == list("01234567")
-        for store in stores:
-            await store.aclose()
-
-    run(work)
+async def test_stores_that_open_a_new_database_at_once_create_it_once(database: Place) -> None:
+    stores = [database.open() for _ in range(8)]
+    await asyncio.gather(
+        *(store.append(KEY, entries(number)) for number, store in enumerate(stores))
+    )
+    assert sorted(map(str, await numbers(stores[0]))) == list("01234567")
+    for store in stores:
+        await store.aclose()
 
 
 FORKED = """
@@ -318,184 +301,158 @@ def test_a_forked_child_uses_connections_of_its_own(database: Place) -> None:
 # ---------------------------------------------------------------- servers that fail
 
 
-def test_a_restarted_server_is_used_again(remote: PostgresPlace | RedisPlace) -> None:
-    async def work() -> None:
-        store = remote.open()
-        await asyncio.gather(*(store.append(KEY, [{"n": 1}]) for _ in range(8)))
-        remote.server.stop()
-        try:
-            with pytest.raises(StoreError) as caught:
-                await store.append(KEY, [{"n": SECRET}])
-        finally:
-            remote.server.start()
-        assert_silent(caught.value)
-        # Each of the connections from before is gone.
-        await asyncio.gather(*(store.append(KEY, [{"n": 2}]) for _ in range(8)))
-        found = await numbers(store)
-        assert found == [1] * 8 * isinstance(remote, PostgresPlace) + [2] * 8
-        await store.aclose()
-
-    run(work)
+async def test_a_restarted_server_is_used_again(remote: PostgresPlace | RedisPlace) -> None:
+    store = remote.open()
+    await asyncio.gather(*(store.append(KEY, [{"n": 1}]) for _ in range(8)))
+    remote.server.stop()
+    try:
+        with pytest.raises(StoreError) as caught:
+            await store.append(KEY, [{"n": SECRET}])
+    finally:
+        remote.server.start()
+    assert_silent(caught.value)
+    # Each of the connections from before is gone.
+    await asyncio.gather(*(store.append(KEY, [{"n": 2}]) for _ in range(8)))
+    found = await numbers(store)
+    assert found == [1] * 8 * isinstance(remote, PostgresPlace) + [2] * 8
+    await store.aclose()
 
 
-def test_a_restart_between_two_operations_is_not_noticed(
+async def test_a_restart_between_two_operations_is_not_noticed(
     remote: PostgresPlace | RedisPlace,
 ) -> None:
-    async def work() -> None:
-        store = remote.open()
-        await asyncio.gather(*(store.append(KEY, [{"n": 1}]) for _ in range(8)))
-        remote.server.stop()
-        remote.server.start()
-        await asyncio.gather(*(store.append(KEY, [{"n": 2}]) for _ in range(8)))
-        assert (await numbers(store))[-8:] == [2] * 8
-        await store.aclose()
-
-    run(work)
+    store = remote.open()
+    await asyncio.gather(*(store.append(KEY, [{"n": 1}]) for _ in range(8)))
+    remote.server.stop()
+    remote.server.start()
+    await asyncio.gather(*(store.append(KEY, [{"n": 2}]) for _ in range(8)))
+    assert (await numbers(store))[-8:] == [2] * 8
+    await store.aclose()
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc to find the processes")
-def test_a_server_that_hangs_fails_the_operation_and_not_the_loop(
+async def test_a_server_that_hangs_fails_the_operation_and_not_the_loop(
     remote: PostgresPlace | RedisPlace,
 ) -> None:
-    async def work() -> None:
-        store = remote.open(timeout=1.0)
-        await store.append(KEY, entries(1))
-        remote.server.pause()
-        try:
-            with pytest.raises(StoreError, match="within 1 s") as caught:
-                await store.append(KEY, [{"uuid": "2", "n": SECRET}])
-            assert_silent(caught.value)
-        finally:
-            remote.server.resume()
-        await store.append(KEY, entries(3))
-        assert (await numbers(store))[-1] == 3
-        await store.aclose()
-
-    run(work)
+    store = remote.open(timeout=1.0)
+    await store.append(KEY, entries(1))
+    remote.server.pause()
+    try:
+        with pytest.raises(StoreError, match="within 1 s") as caught:
+            await store.append(KEY, [{"uuid": "2", "n": SECRET}])
+        assert_silent(caught.value)
+    finally:
+        remote.server.resume()
+    await store.append(KEY, entries(3))
+    assert (await numbers(store))[-1] == 3
+    await store.aclose()
 
 
-def test_a_cancelled_operation_leaves_no_response_for_the_next_one(
+async def test_a_cancelled_operation_leaves_no_response_for_the_next_one(
     remote: PostgresPlace | RedisPlace,
 ) -> None:
-    async def work() -> None:
-        store = remote.open()
-        other = SessionKey("session-2")
-        await store.append(KEY, [{"n": "x" * 1_000_000}])
-        await store.append(other, entries(2))
-        for _ in range(20):
-            loads = [asyncio.create_task(store.load(KEY)) for _ in range(4)]
-            await asyncio.sleep(0)
-            for load in loads:
-                load.cancel()
-            assert await numbers(store, other) == [2]
-            await asyncio.gather(*loads, return_exceptions=True)
-        await store.aclose()
-
-    run(work)
+    store = remote.open()
+    other = SessionKey("session-2")
+    await store.append(KEY, [{"n": "x" * 1_000_000}])
+    await store.append(other, entries(2))
+    for _ in range(20):
+        loads = [asyncio.create_task(store.load(KEY)) for _ in range(4)]
+        await asyncio.sleep(0)
+        for load in loads:
+            load.cancel()
+        assert await numbers(store, other) == [2]
+        await asyncio.gather(*loads, return_exceptions=True)
+    await store.aclose()
 
 
-def test_a_locked_file_delays_the_operation_and_not_the_loop(tmp_path: Path) -> None:
+async def test_a_locked_file_delays_the_operation_and_not_the_loop(tmp_path: Path) -> None:
     import sqlite3
 
     path = tmp_path / "sessions.db"
-
-    async def work() -> None:
-        store = SqliteStore(path, timeout=0.1)
-        await store.append(KEY, entries(1))
-        other = sqlite3.connect(path, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreError, match="locked"):
-            await store.append(KEY, entries(2))
-        await store.aclose()
-        store = SqliteStore(path, timeout=LIMIT)
-        assert await numbers(store) == [1]
-        waiting = asyncio.create_task(store.append(KEY, entries(2)))
-        await asyncio.sleep(0)  # an operation that holds up the loop would fail here
-        other.execute("ROLLBACK")
-        other.close()
-        await waiting
-        assert await numbers(store) == [1, 2]
-        await store.aclose()
-
-    run(work)
+    store = SqliteStore(path, timeout=0.1)
+    await store.append(KEY, entries(1))
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match="locked"):
+        await store.append(KEY, entries(2))
+    await store.aclose()
+    store = SqliteStore(path, timeout=LIMIT)
+    assert await numbers(store) == [1]
+    waiting = asyncio.create_task(store.append(KEY, entries(2)))
+    await asyncio.sleep(0)  # an operation that holds up the loop would fail here
+    other.execute("ROLLBACK")
+    other.close()
+    await waiting
+    assert await numbers(store) == [1, 2]
+    await store.aclose()
 
 
 # ---------------------------------------------------------------- retention and redaction
 
 
-def test_a_session_is_deleted_when_its_retention_is_over(place: Place) -> None:
-    async def work() -> None:
-        store = place.open(retention=1000)
-        await store.append(KEY, entries(1))
-        await store.append(SessionKey("session-1", "journal"), entries(1))
-        place.age(900)
-        await store.append(SessionKey("session-2"), entries(2))
-        place.age(200)
-        assert await store.load(KEY) is None
-        assert list(await store.subkeys("session-1")) == []
-        assert [one.session_id for one in await store.list()] == ["session-2"]
-        # What was deleted does not count as known.
-        await store.append(KEY, entries(1))
-        assert await numbers(store) == [1]
-        await store.aclose()
-
-    run(work)
+async def test_a_session_is_deleted_when_its_retention_is_over(place: Place) -> None:
+    store = place.open(retention=1000)
+    await store.append(KEY, entries(1))
+    await store.append(SessionKey("session-1", "journal"), entries(1))
+    place.age(900)
+    await store.append(SessionKey("session-2"), entries(2))
+    place.age(200)
+    assert await store.load(KEY) is None
+    assert list(await store.subkeys("session-1")) == []
+    assert [one.session_id for one in await store.list()] == ["session-2"]
+    # What was deleted does not count as known.
+    await store.append(KEY, entries(1))
+    assert await numbers(store) == [1]
+    await store.aclose()
 
 
 @pytest.mark.parametrize("operation", ["append", "load", "list", "subkeys"])
-def test_each_operation_deletes_sessions_that_are_too_old(place: Place, operation: str) -> None:
-    async def work() -> None:
-        store = place.open(retention=1000)
-        await store.append(KEY, entries(1))
-        place.age(1100)
-        match operation:
-            case "append":
-                await store.append(KEY, entries(2))
-            case "load":
-                await store.load(KEY)
-            case "list":
-                await store.list()
-            case _:
-                await store.subkeys("session-1")
-        if not isinstance(place, MemoryPlace):
-            await store.aclose()
-            store = place.open()  # without a retention
-        assert await numbers(store) == ([2] if operation == "append" else [])
+async def test_each_operation_deletes_sessions_that_are_too_old(
+    place: Place, operation: str
+) -> None:
+    store = place.open(retention=1000)
+    await store.append(KEY, entries(1))
+    place.age(1100)
+    match operation:
+        case "append":
+            await store.append(KEY, entries(2))
+        case "load":
+            await store.load(KEY)
+        case "list":
+            await store.list()
+        case _:
+            await store.subkeys("session-1")
+    if not isinstance(place, MemoryPlace):
         await store.aclose()
-
-    run(work)
-
-
-def test_a_leased_session_is_kept(place: Place) -> None:
-    async def work() -> None:
-        store = place.open(retention=1000)
-        await store.append(KEY, entries(1))
-        place.age(1100)
-        assert await store.acquire("session-1", "owner", 60)
-        await store.append(KEY, entries(2))
-        place.age(0)
-        assert await numbers(store) == [1, 2]
-        await store.aclose()
-
-    run(work)
+        store = place.open()  # without a retention
+    assert await numbers(store) == ([2] if operation == "append" else [])
+    await store.aclose()
 
 
-def test_entries_are_redacted_before_they_are_stored(place: Place) -> None:
+async def test_a_leased_session_is_kept(place: Place) -> None:
+    store = place.open(retention=1000)
+    await store.append(KEY, entries(1))
+    place.age(1100)
+    assert await store.acquire("session-1", "owner", 60)
+    await store.append(KEY, entries(2))
+    place.age(0)
+    assert await numbers(store) == [1, 2]
+    await store.aclose()
+
+
+async def test_entries_are_redacted_before_they_are_stored(place: Place) -> None:
     def redact(entry: Mapping[str, object]) -> dict[str, object]:
         return {**entry, "text": "***"}
 
-    async def work() -> None:
-        store = place.open(redact=redact)
-        assert store.redact is redact
-        await store.append(KEY, [{"uuid": "1", "text": SECRET}])
-        assert await store.load(KEY) == [{"uuid": "1", "text": "***"}]
-        await store.aclose()
-
-    run(work)
+    store = place.open(redact=redact)
+    assert store.redact is redact
+    await store.append(KEY, [{"uuid": "1", "text": SECRET}])
+    assert await store.load(KEY) == [{"uuid": "1", "text": "***"}]
+    await store.aclose()
 
 
 @pytest.mark.parametrize("result", ["an exception", "None"])
-def test_nothing_is_stored_if_redacting_fails(place: Place, result: str) -> None:
+async def test_nothing_is_stored_if_redacting_fails(place: Place, result: str) -> None:
     def redact(entry: Mapping[str, object]) -> Any:
         if entry["uuid"] == "1":
             return entry
@@ -503,27 +460,21 @@ def test_nothing_is_stored_if_redacting_fails(place: Place, result: str) -> None
             return None
         raise ValueError(SECRET)
 
-    async def work() -> None:
-        store = place.open(redact=redact)
-        with pytest.raises(StoreError, match="redact") as caught:
-            await store.append(KEY, [{"uuid": "1"}, {"uuid": "2", "text": SECRET}])
-        assert_silent(caught.value)
-        assert await store.load(KEY) is None
-        await store.aclose()
-
-    run(work)
+    store = place.open(redact=redact)
+    with pytest.raises(StoreError, match="redact") as caught:
+        await store.append(KEY, [{"uuid": "1"}, {"uuid": "2", "text": SECRET}])
+    assert_silent(caught.value)
+    assert await store.load(KEY) is None
+    await store.aclose()
 
 
-def test_an_entry_that_is_not_json_is_named_by_the_type_of_the_error(place: Place) -> None:
-    async def work() -> None:
-        store = place.open()
-        with pytest.raises(StoreError, match="JSON") as caught:
-            await store.append(KEY, [{"uuid": "1"}, {"text": SECRET, "value": object()}])
-        assert_silent(caught.value)
-        assert await store.load(KEY) is None
-        await store.aclose()
-
-    run(work)
+async def test_an_entry_that_is_not_json_is_named_by_the_type_of_the_error(place: Place) -> None:
+    store = place.open()
+    with pytest.raises(StoreError, match="JSON") as caught:
+        await store.append(KEY, [{"uuid": "1"}, {"text": SECRET, "value": object()}])
+    assert_silent(caught.value)
+    assert await store.load(KEY) is None
+    await store.aclose()
 
 
 # ---------------------------------------------------------------- secrecy
@@ -562,34 +513,26 @@ def test_a_wrong_password_is_reported_without_it(
 
 @pytest.mark.parametrize("kind", ["postgres", "redis"])
 @pytest.mark.parametrize("host", ["127.0.0.1:1", "no-such-host.invalid:1"])
-def test_an_unreachable_server_is_reported_without_the_url(kind: str, host: str) -> None:
+async def test_an_unreachable_server_is_reported_without_the_url(kind: str, host: str) -> None:
     store = (
         PostgresStore(f"postgresql://user:{SECRET}@{host}/app")
         if kind == "postgres"
         else RedisStore(f"redis://user:{SECRET}@{host}/0")
     )
-
-    async def work() -> None:
-        with pytest.raises(StoreError, match="connect") as caught:
-            await store.list()
-        assert "host" in caught.value.fix
-        assert_silent(caught.value)
-        await store.aclose()
-
-    run(work)
+    with pytest.raises(StoreError, match="connect") as caught:
+        await store.list()
+    assert "host" in caught.value.fix
+    assert_silent(caught.value)
+    await store.aclose()
 
 
-def test_an_unknown_database_is_reported(postgres_server: PostgresServer) -> None:
+async def test_an_unknown_database_is_reported(postgres_server: PostgresServer) -> None:
     store = PostgresStore(postgres_server.url.replace("/postgres", "/nowhere"))
-
-    async def work() -> None:
-        with pytest.raises(StoreError) as caught:
-            await store.list()
-        assert "does not exist" in str(caught.value)
-        assert_silent(caught.value)
-        await store.aclose()
-
-    run(work)
+    with pytest.raises(StoreError) as caught:
+        await store.list()
+    assert "does not exist" in str(caught.value)
+    assert_silent(caught.value)
+    await store.aclose()
 
 
 @pytest.mark.parametrize(
@@ -634,15 +577,12 @@ def test_a_wrong_redis_url_is_rejected_without_showing_it(url: Any) -> None:
     assert_silent(caught.value)
 
 
-def test_no_repr_shows_a_password_or_an_entry(place: Place) -> None:
-    async def work() -> None:
-        store = place.open()
-        await store.append(KEY, [{"text": SECRET}])
-        assert PASSWORD not in repr(store)
-        assert SECRET not in repr(store)
-        await store.aclose()
-
-    run(work)
+async def test_no_repr_shows_a_password_or_an_entry(place: Place) -> None:
+    store = place.open()
+    await store.append(KEY, [{"text": SECRET}])
+    assert PASSWORD not in repr(store)
+    assert SECRET not in repr(store)
+    await store.aclose()
 
 
 # ---------------------------------------------------------------- options and extras
@@ -665,18 +605,15 @@ def test_a_prefix_must_be_a_string() -> None:
         RedisStore("redis://localhost", prefix=None)  # type: ignore[arg-type]
 
 
-def test_prefixes_separate_stores(redis_server: RedisServer) -> None:
-    async def work() -> None:
-        one = RedisStore(redis_server.url, prefix="one:")
-        two = RedisStore(redis_server.url, prefix="two:")
-        await one.append(KEY, entries(1))
-        assert await two.load(KEY) is None
-        assert await two.list() == []
-        await one.delete(KEY)
-        await one.aclose()
-        await two.aclose()
-
-    run(work)
+async def test_prefixes_separate_stores(redis_server: RedisServer) -> None:
+    one = RedisStore(redis_server.url, prefix="one:")
+    two = RedisStore(redis_server.url, prefix="two:")
+    await one.append(KEY, entries(1))
+    assert await two.load(KEY) is None
+    assert await two.list() == []
+    await one.delete(KEY)
+    await one.aclose()
+    await two.aclose()
 
 
 @pytest.mark.parametrize("path", ["", ":memory:", "sqlite:///a.db", None, 7, "/no/such/dir/a.db"])
@@ -759,18 +696,15 @@ def test_closing_ends_the_thread_and_the_store_stays_usable(
     wait_for_no_threads(new_threads)
 
 
-def test_closing_waits_for_operations_that_have_begun(database: Place) -> None:
-    async def work() -> None:
-        store = database.open()
-        await store.append(KEY, entries(0))
-        begun = [asyncio.create_task(store.append(KEY, entries(n))) for n in range(1, 20)]
-        await asyncio.sleep(0)
-        await store.aclose()
-        await asyncio.gather(*begun)
-        assert len(await numbers(store)) == 20
-        await store.aclose()
-
-    run(work)
+async def test_closing_waits_for_operations_that_have_begun(database: Place) -> None:
+    store = database.open()
+    await store.append(KEY, entries(0))
+    begun = [asyncio.create_task(store.append(KEY, entries(n))) for n in range(1, 20)]
+    await asyncio.sleep(0)
+    await store.aclose()
+    await asyncio.gather(*begun)
+    assert len(await numbers(store)) == 20
+    await store.aclose()
 
 
 def test_a_store_that_is_not_closed_ends_its_thread_when_it_is_collected(
@@ -827,56 +761,45 @@ def test_the_location_names_the_database_and_not_its_user(
     assert (PostgresStore(one).location == PostgresStore(other).location) is is_same
 
 
-def test_the_file_belongs_to_its_owner_only(tmp_path: Path) -> None:
+async def test_the_file_belongs_to_its_owner_only(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "a.db")
-
-    async def work() -> None:
-        await store.append(KEY, entries(1))
-        assert {path.name for path in tmp_path.iterdir()} == {"a.db", "a.db-wal", "a.db-shm"}
-        assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.iterdir())
-        await store.aclose()
-
-    run(work)
+    await store.append(KEY, entries(1))
+    assert {path.name for path in tmp_path.iterdir()} == {"a.db", "a.db-wal", "a.db-shm"}
+    assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.iterdir())
+    await store.aclose()
 
 
-def test_deleted_text_is_not_left_in_the_files(tmp_path: Path) -> None:
+async def test_deleted_text_is_not_left_in_the_files(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "a.db", retention=1000)
 
     def is_left() -> bool:
         return any(b"a secret text" in path.read_bytes() for path in tmp_path.iterdir())
 
-    async def work() -> None:
-        secrets = [{"uuid": str(number), "text": "a secret text" * 50} for number in range(200)]
-        await store.append(KEY, secrets)
-        await store.append(SessionKey("other"), [{"uuid": "1"}])
-        assert is_left()
-        await store.delete(KEY)
-        assert not is_left()
-        await store.append(KEY, secrets)
-        await store.append(SessionKey("other"), [{"uuid": "2"}])
-        assert is_left()
-        SqlitePlace(tmp_path / "a.db").age(2000)
-        await store.list()
-        assert not is_left()
-        await store.aclose()
-
-    run(work)
+    secrets = [{"uuid": str(number), "text": "a secret text" * 50} for number in range(200)]
+    await store.append(KEY, secrets)
+    await store.append(SessionKey("other"), [{"uuid": "1"}])
+    assert is_left()
+    await store.delete(KEY)
+    assert not is_left()
+    await store.append(KEY, secrets)
+    await store.append(SessionKey("other"), [{"uuid": "2"}])
+    assert is_left()
+    SqlitePlace(tmp_path / "a.db").age(2000)
+    await store.list()
+    assert not is_left()
+    await store.aclose()
 
 
-def test_a_reader_does_not_make_a_deletion_fail(tmp_path: Path) -> None:
+async def test_a_reader_does_not_make_a_deletion_fail(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "a.db", timeout=600.0)
-
-    async def work() -> None:
-        await store.append(KEY, entries(3))
-        reader = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
-        reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM bridle_entries").fetchone()
-        await store.delete(KEY)  # it does not wait for the reader
-        assert await store.load(KEY) is None
-        reader.close()
-        await store.aclose()
-
-    run(work)
+    await store.append(KEY, entries(3))
+    reader = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM bridle_entries").fetchone()
+    await store.delete(KEY)  # it does not wait for the reader
+    assert await store.load(KEY) is None
+    reader.close()
+    await store.aclose()
 
 
 def test_a_relative_path_is_fixed_when_the_store_is_created(
@@ -889,34 +812,26 @@ def test_a_relative_path_is_fixed_when_the_store_is_created(
 
 
 @pytest.mark.parametrize("content", [b"not a database" * 100])
-def test_a_file_that_is_not_a_database_is_reported(tmp_path: Path, content: bytes) -> None:
+async def test_a_file_that_is_not_a_database_is_reported(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.db"
     path.write_bytes(content)
     store = SqliteStore(path)
-
-    async def work() -> None:
-        with pytest.raises(StoreError, match="not a database"):
-            await store.append(KEY, entries(1))
-        await store.aclose()
-
-    run(work)
+    with pytest.raises(StoreError, match="not a database"):
+        await store.append(KEY, entries(1))
+    await store.aclose()
     assert path.read_bytes() == content
 
 
-def test_a_directory_that_was_removed_is_reported(tmp_path: Path) -> None:
+async def test_a_directory_that_was_removed_is_reported(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     store = SqliteStore(tmp_path / "there" / "a.db")
     (tmp_path / "there").rmdir()
-
-    async def work() -> None:
-        with pytest.raises(StoreError, match="No such file or directory"):
-            await store.append(KEY, entries(1))
-        await store.aclose()
-
-    run(work)
+    with pytest.raises(StoreError, match="No such file or directory"):
+        await store.append(KEY, entries(1))
+    await store.aclose()
 
 
-def test_a_user_without_the_right_to_create_tables_can_use_them(
+async def test_a_user_without_the_right_to_create_tables_can_use_them(
     postgres_server: PostgresServer,
 ) -> None:
     place = PostgresPlace(postgres_server)
@@ -924,98 +839,80 @@ def test_a_user_without_the_right_to_create_tables_can_use_them(
     place.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'")
     place.execute(f"GRANT USAGE ON SCHEMA {place.schema} TO {role}")
     url = place.url.replace("//bridle:", f"//{role}:")
-
-    async def work() -> None:
-        limited = PostgresStore(url)
-        with pytest.raises(StoreError, match="42501") as caught:
-            await limited.append(KEY, entries(1))
-        assert "administrator" in caught.value.fix
-        owner = place.open()
-        await owner.list()
-        tables = f"ALL TABLES IN SCHEMA {place.schema}"
-        place.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {role}")
+    limited = PostgresStore(url)
+    with pytest.raises(StoreError, match="42501") as caught:
         await limited.append(KEY, entries(1))
-        assert await numbers(owner) == [1]
-        await limited.aclose()
-        await owner.aclose()
+    assert "administrator" in caught.value.fix
+    owner = place.open()
+    await owner.list()
+    tables = f"ALL TABLES IN SCHEMA {place.schema}"
+    place.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {role}")
+    await limited.append(KEY, entries(1))
+    assert await numbers(owner) == [1]
+    await limited.aclose()
+    await owner.aclose()
 
-    run(work)
 
-
-def test_dropped_tables_are_created_again(postgres_server: PostgresServer) -> None:
+async def test_dropped_tables_are_created_again(postgres_server: PostgresServer) -> None:
     place = PostgresPlace(postgres_server)
-
-    async def work() -> None:
-        store = place.open()
-        await store.append(KEY, entries(1))
-        place.execute(f"DROP TABLE {place.schema}.bridle_entries, {place.schema}.bridle_sessions")
-        await store.append(KEY, entries(2))
-        assert await numbers(store) == [2]
-        await store.aclose()
-
-    run(work)
+    store = place.open()
+    await store.append(KEY, entries(1))
+    place.execute(f"DROP TABLE {place.schema}.bridle_entries, {place.schema}.bridle_sessions")
+    await store.append(KEY, entries(2))
+    assert await numbers(store) == [2]
+    await store.aclose()
 
 
-def test_a_deleted_sqlite_file_is_an_error_and_not_written_to(tmp_path: Path) -> None:
+async def test_a_deleted_sqlite_file_is_an_error_and_not_written_to(tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
     key = SessionKey("session-1")
-
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.append(key, [{"uuid": "1"}])
-        path.rename(tmp_path / "moved.db")
-        for operation in (store.append(key, [{"uuid": "2"}]), store.load(key), store.list()):
-            with pytest.raises(StoreError, match="deleted") as caught:
-                await operation
-            assert "Restore the file" in caught.value.fix
-        (tmp_path / "moved.db").rename(path)
-        await store.append(key, [{"uuid": "2"}])
-        assert await store.load(key) == [{"uuid": "1"}, {"uuid": "2"}]
-        other = SqliteStore(tmp_path / "other.db")
-        await other.append(key, [{"uuid": "3"}])
-        await other.aclose()
-        (tmp_path / "other.db").rename(path)  # a backup takes its place
-        for name in ("sessions.db-wal", "sessions.db-shm"):
-            (tmp_path / name).unlink(missing_ok=True)
-        assert await store.load(key) == [{"uuid": "3"}]
-        path.unlink()
-        await store.aclose()
-        assert await store.load(key) is None
-        await store.aclose()
-
-    run(main)
+    store = SqliteStore(path)
+    await store.append(key, [{"uuid": "1"}])
+    path.rename(tmp_path / "moved.db")
+    for operation in (store.append(key, [{"uuid": "2"}]), store.load(key), store.list()):
+        with pytest.raises(StoreError, match="deleted") as caught:
+            await operation
+        assert "Restore the file" in caught.value.fix
+    (tmp_path / "moved.db").rename(path)
+    await store.append(key, [{"uuid": "2"}])
+    assert await store.load(key) == [{"uuid": "1"}, {"uuid": "2"}]
+    other = SqliteStore(tmp_path / "other.db")
+    await other.append(key, [{"uuid": "3"}])
+    await other.aclose()
+    (tmp_path / "other.db").rename(path)  # a backup takes its place
+    for name in ("sessions.db-wal", "sessions.db-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    assert await store.load(key) == [{"uuid": "3"}]
+    path.unlink()
+    await store.aclose()
+    assert await store.load(key) is None
+    await store.aclose()
 
 
-def test_sqlite_places_are_files(tmp_path: Path) -> None:
+async def test_sqlite_places_are_files(tmp_path: Path) -> None:
     """Two stores on one file are one store."""
     place = SqlitePlace(tmp_path / "a.db")
-
-    async def work() -> None:
-        one, two = place.open(), place.open()
-        await one.append(KEY, entries(1))
-        await two.append(KEY, entries(1, 2))
-        assert await numbers(one) == [1, 2]
-        await one.aclose()
-        await two.aclose()
-
-    run(work)
+    one, two = place.open(), place.open()
+    await one.append(KEY, entries(1))
+    await two.append(KEY, entries(1, 2))
+    assert await numbers(one) == [1, 2]
+    await one.aclose()
+    await two.aclose()
 
 
-def test_a_script_that_the_server_has_forgotten_is_sent_again(redis_server: RedisServer) -> None:
+async def test_a_script_that_the_server_has_forgotten_is_sent_again(
+    redis_server: RedisServer,
+) -> None:
     import redis
 
     place = RedisPlace(redis_server)
-
-    async def work() -> None:
-        store = place.open()
-        await store.append(KEY, entries(1))
-        with redis.Redis.from_url(redis_server.url) as client:
-            client.script_flush()
-        await store.append(KEY, entries(2))
-        assert await numbers(store) == [1, 2]
-        await store.aclose()
-
-    run(work)
+    store = place.open()
+    await store.append(KEY, entries(1))
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.script_flush()
+    await store.append(KEY, entries(2))
+    assert await numbers(store) == [1, 2]
+    await store.aclose()
 
 
 @pytest.mark.parametrize(
@@ -1025,7 +922,7 @@ def test_a_script_that_the_server_has_forgotten_is_sent_again(redis_server: Redi
         ("replicaof", "127.0.0.1 1", "no one", "primary"),
     ],
 )
-def test_a_server_that_cannot_write_is_explained(
+async def test_a_server_that_cannot_write_is_explained(
     redis_server: RedisServer, setting: str, value: str, default: str, fix: str
 ) -> None:
     import redis
@@ -1038,36 +935,29 @@ def test_a_server_that_cannot_write_is_explained(
         else:
             client.execute_command("REPLICAOF", *value.split())
 
-    async def work() -> None:
-        store = place.open()
-        await store.append(KEY, entries(1))
-        with redis.Redis.from_url(redis_server.url) as client:
-            set_to(client, value)
-            try:
-                with pytest.raises(StoreError) as caught:
-                    await store.append(KEY, [{"uuid": "2", "text": SECRET}])
-            finally:
-                set_to(client, default)
-        assert fix in caught.value.fix
-        assert_silent(caught.value)
-        assert await numbers(store) == [1]
-        await store.aclose()
-
-    run(work)
+    store = place.open()
+    await store.append(KEY, entries(1))
+    with redis.Redis.from_url(redis_server.url) as client:
+        set_to(client, value)
+        try:
+            with pytest.raises(StoreError) as caught:
+                await store.append(KEY, [{"uuid": "2", "text": SECRET}])
+        finally:
+            set_to(client, default)
+    assert fix in caught.value.fix
+    assert_silent(caught.value)
+    assert await numbers(store) == [1]
+    await store.aclose()
 
 
-def test_a_user_without_rights_on_the_keys_is_explained(redis_server: RedisServer) -> None:
+async def test_a_user_without_rights_on_the_keys_is_explained(redis_server: RedisServer) -> None:
     import redis
 
     with redis.Redis.from_url(redis_server.url) as client:
         client.execute_command("ACL", "SETUSER", "guest", "on", f">{PASSWORD}", "~other:*", "+@all")
     store = RedisStore(redis_server.url.replace("//:", "//guest:"))
-
-    async def work() -> None:
-        with pytest.raises(StoreError) as caught:
-            await store.append(KEY, [{"text": SECRET}])
-        assert "Grant" in caught.value.fix
-        assert_silent(caught.value)
-        await store.aclose()
-
-    run(work)
+    with pytest.raises(StoreError) as caught:
+        await store.append(KEY, [{"text": SECRET}])
+    assert "Grant" in caught.value.fix
+    assert_silent(caught.value)
+    await store.aclose()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import gc
 import itertools
@@ -76,13 +75,9 @@ Ask = Callable[[FakeCli, str], str]
 
 
 @EVERY_WAY
-def test_it_works_while_an_event_loop_runs_in_the_thread(cli: FakeCli, ask: Ask) -> None:
+async def test_it_works_while_an_event_loop_runs_in_the_thread(cli: FakeCli, ask: Ask) -> None:
     """C50: as in a notebook: the calling thread blocks, and with it the loop it runs."""
-
-    async def main() -> str:
-        return ask(cli, "hello")
-
-    assert asyncio.run(main()) == "You said: hello"
+    assert ask(cli, "hello") == "You said: hello"
 
 
 @EVERY_WAY

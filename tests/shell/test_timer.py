@@ -67,10 +67,7 @@ def test_a_default_takes_the_place_of_what_is_not_known(wait: Wait) -> None:
     assert time.time() >= before + 0.2
 
 
-def test_the_wait_can_be_cancelled() -> None:
-    async def main() -> None:
+async def test_the_wait_can_be_cancelled() -> None:
+    with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await limited(time.time() + 3600).wait_for_reset()
-
-    with pytest.raises(TimeoutError):
-        asyncio.run(main())

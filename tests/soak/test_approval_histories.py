@@ -10,7 +10,7 @@ import pytest
 from tests.histories.approvals import Ended, Round, check, play
 from tests.real.conftest import OLDER, newest
 from tests.shell.test_fleet_kills import database_of, settled
-from tests.support.stores import run
+from tests.support.processes import run
 
 SEED = os.environ.get("BRIDLE_SOAK", "")
 

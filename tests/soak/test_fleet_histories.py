@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.histories.fleet import History, case_of, judge, play
 from tests.shell.test_fleet_kills import database_of, settled
-from tests.support.stores import run
+from tests.support.processes import run
 
 pytest.importorskip("dbos", reason="needs the extra 'fleet' (dbos)")
 

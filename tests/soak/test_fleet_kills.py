@@ -13,9 +13,9 @@ from tests.shell import test_fleet_kills as fake
 from tests.shell.test_fleet_postgres import cut_a_worker_off
 from tests.support.fleets import model_of
 from tests.support.namespaces import namespace
+from tests.support.processes import run
 from tests.support.proxies import Proxy
 from tests.support.servers import PostgresServer
-from tests.support.stores import run
 
 from bridle.testing import ScriptedModel
 

@@ -97,11 +97,11 @@ class Programs:
         return self.write(name, f"#!/bin/sh\n{source}\n")
 
 
-def run(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    """Run a test's coroutine, for a bounded time."""
+def run(main: Callable[[], Coroutine[Any, Any, Result]], timeout: float = 3 * LIMIT) -> Result:
+    """Run a test's coroutine, for at most this many seconds."""
 
     async def bounded() -> Result:
-        async with asyncio.timeout(3 * LIMIT):
+        async with asyncio.timeout(timeout):
             return await main()
 
     return asyncio.run(bounded())

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 from uuid import uuid4
@@ -30,16 +28,6 @@ DATABASES = ("sqlite", "postgres", "redis")
 KINDS = ("memory", *DATABASES)
 
 Store: TypeAlias = MemoryStore | SqliteStore | PostgresStore | RedisStore
-
-
-def run(work: Callable[[], Coroutine[Any, Any, T]], timeout: float = 60.0) -> T:
-    """Run a coroutine function on a new event loop, with a time limit."""
-
-    async def bounded() -> T:
-        async with asyncio.timeout(timeout):
-            return await work()
-
-    return asyncio.run(bounded())
 
 
 class Place(ABC):

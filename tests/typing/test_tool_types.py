@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import assert_type
 
 import pytest
@@ -35,12 +34,9 @@ def test_a_plain_tool_is_called_as_its_function() -> None:
         plain(1, c=2)  # type: ignore[call-arg]  # and their names
 
 
-def test_an_async_tool_is_awaited_as_its_function() -> None:
-    async def main() -> None:
-        assert_type(await slow(1), str)
-        assert await slow(1) == "1"
-
-    asyncio.run(main())
+async def test_an_async_tool_is_awaited_as_its_function() -> None:
+    assert_type(await slow(1), str)
+    assert await slow(1) == "1"
 
 
 def test_a_method_is_bound() -> None:
