@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bridle.testing import FakeCli
+
 LOADED = """
 import sys
 before = set(sys.modules)
@@ -69,3 +71,25 @@ def test_the_pure_modules_load_nothing_heavy(module: str, package: Path) -> None
 
 def test_a_heavy_import_would_be_seen() -> None:
     assert loaded_by("import asyncio") & HEAVY >= {"asyncio", "selectors"}
+
+
+SESSION = """
+import asyncio, bridle, sys
+async def main():
+    async with bridle.start_session(cli_path=sys.argv[1]):
+        pass
+asyncio.run(main())
+print(*sys.modules)
+"""
+
+
+def test_a_session_without_a_store_does_not_load_the_stores() -> None:
+    with FakeCli.auto() as cli:
+        run = subprocess.run(
+            [sys.executable, "-c", SESSION, cli.path], capture_output=True, text=True, check=True
+        )
+    loaded = run.stdout.split()
+    assert "bridle._session.session" in loaded
+    assert [
+        name for name in loaded if name.startswith(("bridle.sessions", "json", "sqlite3"))
+    ] == []

@@ -26,6 +26,7 @@ from bridle import (
     tool,
 )
 from bridle._process.launch.plan import Launch, ResumedCall, plan_session, secrets
+from bridle._session.parts.waiting_part import stamped
 from bridle.errors import UsageError
 from bridle.outcomes import Outcome, OutcomeReason
 from bridle.sessions._waiting_calls import (
@@ -33,7 +34,6 @@ from bridle.sessions._waiting_calls import (
     conversation_of,
     decision_about,
     resumed_options,
-    stamped,
     waiting_in_file,
 )
 from bridle.testing import FakeCli

@@ -37,6 +37,7 @@ from bridle._runtime.forked_loops import is_inherited
 from bridle._runtime.stored_errors import to_raise
 from bridle._runtime.tasks import StartedCoroutine
 from bridle._session.parts.part import Part, shown_to
+from bridle._session.parts.waiting_part import stamped
 from bridle._session.preflight import running_loop
 from bridle._session.readers.queues import Subscriptions, foreign_loop
 from bridle._session.readers.turn_state import TurnState
@@ -51,7 +52,6 @@ from bridle.errors import (
 )
 from bridle.errors._redaction import redact_text
 from bridle.events import SdkWarning, SessionFailed, SessionReady, WarningKind
-from bridle.sessions._waiting_calls import stamped
 from bridle.tools import bind_key, bind_session
 
 log = logging.getLogger("bridle.session")

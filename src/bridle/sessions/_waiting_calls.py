@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import mmap
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,6 @@ from bridle._records.raw_line import JsonObject
 from bridle.approvals import PendingApproval
 from bridle.controls import CanUseToolRequest
 from bridle.errors import (
-    ApprovalPending,
     CallMayHaveRun,
     OptionsError,
     SessionNotFoundError,
@@ -40,22 +38,12 @@ from bridle.errors import (
 )
 from bridle.options import STDIO, CliOptions
 from bridle.options._checks import is_uuid
-from bridle.outcomes import Outcome
 from bridle.sessions._backlog import DEFERRED
 from bridle.sessions._start_calls import naming_session
 from bridle.sessions._transcripts.files import SUFFIX, TranscriptFiles
 from bridle.sessions._transcripts.stored_turns import naming_call, waiting_call
 from bridle.sessions._transcripts.summaries import SessionInfo
 from bridle.sessions._transcripts.transcript import entries_of_bytes
-
-
-def stamped(outcome: Outcome[Any]) -> Outcome[Any]:
-    """Return the outcome with the time at which its call was deferred, if one was."""
-    pending = outcome.pending
-    if pending is None or pending.deferred_at is not None:
-        return outcome
-    return structs.replace(outcome, pending=structs.replace(pending, deferred_at=time.time()))
-
 
 # ---------------------------------------------------------------- the call that waits
 
@@ -199,12 +187,6 @@ def _lines_with_marker(data: mmap.mmap) -> Iterator[int]:
         start = data.rfind(b"\n", 0, position) + 1
         yield start
         position = data.rfind(DEFERRED.encode(), 0, start)
-
-
-def refuse_waiting(waiting: PendingApproval | None) -> None:
-    """Raise ApprovalPending if a call of the conversation waits, so that no CLI is started."""
-    if waiting is not None:
-        raise ApprovalPending("connect", waiting.tool_name, waiting.tool_use_id, waiting)
 
 
 def refuse_begun(pending: PendingApproval, begun: Mapping[str, bool]) -> None:

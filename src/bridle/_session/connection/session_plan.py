@@ -23,13 +23,13 @@ from bridle._session.answers.attempts import checked_retries, with_schema
 from bridle._session.answers.typed_output import OutputType
 from bridle._session.changes.servers import Servers
 from bridle._session.deps import with_prompts
+from bridle._session.parts.waiting_part import refuse_waiting
 from bridle._session.preflight import option_warnings, settings_text
 from bridle.approvals import PendingApproval
 from bridle.approvals._rules import rules_of
 from bridle.options import Retry
 from bridle.options._precedence import ResolvedOptions
 from bridle.options._unknown_values import wanted_tools
-from bridle.sessions._waiting_calls import refuse_waiting
 
 if TYPE_CHECKING:
     from bridle.sessions._journal_writer import SessionJournal

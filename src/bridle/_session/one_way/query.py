@@ -27,6 +27,7 @@ from bridle._session.deps import with_prompts
 from bridle._session.iterated_prompts import draw
 from bridle._session.one_way.one_way_run import Lines, OneWayRun
 from bridle._session.parts.lock_part import LockPart
+from bridle._session.parts.waiting_part import refuse_waiting
 from bridle._session.preflight import (
     option_warnings,
     running_loop,
@@ -42,7 +43,6 @@ from bridle.options import STDIO, BidirOptions, CliOptions, SdkOptions
 from bridle.options._keyword_types import Options
 from bridle.options._precedence import ResolvedOptions
 from bridle.options._unknown_values import wanted_tools
-from bridle.sessions._waiting_calls import refuse_waiting, waiting_in_files
 
 if TYPE_CHECKING:
     from bridle._session.one_way.query_session import QuerySession
@@ -291,6 +291,8 @@ class _Plan:
         sdk, cli = self._sdk, self._cli
         try:
             if sdk.runner is None and (cli.resume_session_id is not None or cli.continue_session):
+                from bridle.sessions._waiting_calls import waiting_in_files  # few resume
+
                 wait = sdk.wait or 0.0
                 refuse_waiting(await waiting_in_files(self._launch, cli, self._lock, wait=wait))
             run = OneWayRun(

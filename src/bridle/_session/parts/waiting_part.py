@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
 
 from bridle._session.parts.part import Part
-from bridle.sessions._waiting_calls import waiting_in_files
+from bridle.approvals import PendingApproval
+from bridle.errors import ApprovalPending
+from bridle.outcomes import Outcome
 
 if TYPE_CHECKING:
     from bridle._process.launch.plan import Launch
@@ -27,6 +32,8 @@ class WaitingPart(Part):
 
     async def prepare(self, launch: Launch) -> Launch:
         """Lock the conversation to resume, and look for a call that waits in it."""
+        from bridle.sessions._waiting_calls import waiting_in_files  # few sessions resume
+
         plan = self._plan
         must_exist = plan.approval is not None
         plan.admit(
@@ -35,3 +42,17 @@ class WaitingPart(Part):
             )
         )
         return launch
+
+
+def stamped(outcome: Outcome[Any]) -> Outcome[Any]:
+    """Return the outcome with the time at which its call was deferred, if one was."""
+    pending = outcome.pending
+    if pending is None or pending.deferred_at is not None:
+        return outcome
+    return structs.replace(outcome, pending=structs.replace(pending, deferred_at=time.time()))
+
+
+def refuse_waiting(waiting: PendingApproval | None) -> None:
+    """Raise ApprovalPending if a call of the conversation waits, so that no CLI is started."""
+    if waiting is not None:
+        raise ApprovalPending("connect", waiting.tool_name, waiting.tool_use_id, waiting)
