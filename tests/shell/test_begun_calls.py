@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 from tests.support.limits import SetLimits
-from tests.support.processes import run
+from tests.support.processes import is_alive, run, wait_until
+from tests.support.steps import ReplaceSteps
 
 from bridle import (
     Agent,
@@ -198,6 +199,32 @@ async def test_a_call_that_has_run_leaves_no_file(flavour: str, state: Path) -> 
         assert outcome.ok
         assert len(scene.paid) == 2
     assert files(state) == []
+
+
+async def test_a_call_that_was_not_answered_before_the_cli_died_can_be_approved_again(
+    state: Path, replace_steps: ReplaceSteps
+) -> None:
+    begin = BegunCall._create
+    with FakeCli.auto(transcripts=True, lifetime=60) as cli:
+        scene = Scene(cli, None)
+        scene.paid.append("")  # the tool does not kill its CLI
+        pending = await scene.deferred()
+
+        def begin_and_kill(call: BegunCall) -> None:
+            begin(call)
+            assert files(state) != []
+            pid = cli.pid
+            assert pid is not None
+            os.kill(pid, 9)
+            wait_until(lambda: not is_alive(pid))
+
+        replace_steps(begin_call=begin_and_kill)
+        outcome = await scene.agent.resume(pending, Allow())
+        assert (outcome.reason, outcome.pending) == (OutcomeReason.CLI_EXITED, pending)
+        assert files(state) == []
+        replace_steps(begin_call=begin)
+        assert (await scene.agent.resume(pending, Allow())).ok
+        assert len(scene.paid) == 2
 
 
 async def test_a_call_that_a_hook_refuses_has_not_begun(state: Path) -> None:

@@ -8,14 +8,15 @@ import gc
 import math
 import os
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import pytest
 from tests.support.limits import SetLimits
-from tests.support.processes import LIMIT, is_alive, run, until
+from tests.support.processes import LIMIT, Programs, is_alive, run, until
 
+import bridle
 from bridle import (
     Allow,
     AssistantMessage,
@@ -719,6 +720,44 @@ async def test_what_the_cli_asks_is_not_answered() -> None:
         assert [message.type for message in messages] == ["result"]
         assert kinds(stream) == ["unanswered_request"]
         assert [line["type"] for line in cli.received] == ["control_request", "user"]
+
+
+CLOSES_ITS_INPUT = """
+import json
+say = lambda **line: print(json.dumps(line), flush=True)
+for _ in range(2):
+    sys.stdin.readline()
+os.close(0)
+say(type="system", subtype="init", session_id="s")
+while not os.path.exists(sys.argv[0] + ".go"):
+    time.sleep(0.01)
+say(type="result", subtype="success", is_error=False, result="Done.", session_id="s", num_turns=1)
+"""
+
+
+async def test_prompts_that_the_cli_does_not_take_are_cancelled_and_the_result_arrives(
+    tmp_path: Path, set_limits: SetLimits
+) -> None:
+    set_limits(lost_input=LIMIT)
+    path = Programs(tmp_path).python(CLOSES_ITS_INPUT, "claude")
+
+    async def prompts() -> AsyncGenerator[str]:
+        yield "one"
+        await started.wait()
+        yield "two"  # cannot be written
+        try:
+            await asyncio.Event().wait()
+        finally:
+            Path(f"{path}.go").touch()
+            raise ValueError("late")
+
+    started = asyncio.Event()
+    sdk = SdkOptions(skip_version_check=True)
+    heard: list[Message] = []
+    async for message in bridle.query(prompts(), CliOptions(cli_path=path), sdk):
+        heard.append(message)
+        started.set()
+    assert results(heard) == ["Done."]
 
 
 async def test_the_query_continues_if_a_listener_fails() -> None:

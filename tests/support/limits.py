@@ -20,6 +20,7 @@ LIMITS = {
     "closing_session": "bridle._session.resume._CLOSING",
     "closing_process": "bridle._process.process._CLOSE_LIMIT",
     "pause_after_crash": "bridle._session.answers.attempt_plan.AnswerPlan.pause_after_crash",
+    "lost_input": "bridle._engine.shutdown.OUTPUT_GRACE",
     "shutdown_steps": "bridle._engine.shutdown.HOLD",
     # Stores, in seconds.
     "append": "bridle.sessions._outbox.store_writer.APPEND_TIMEOUT "

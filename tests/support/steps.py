@@ -50,6 +50,7 @@ STEPS = {
     "write_fork": "bridle.sessions._transcripts.files.write_transcript",
     "write_loaded_transcript": "bridle.sessions._loading.write_transcript",
     # Recovery and fleets.
+    "begin_call": "bridle.sessions._begun_calls.BegunCall._create",
     "decide_about_run": "bridle.fleet._fleet_run.Run._add_next",
     "shorten_prompt": "bridle.fleet._queue.rows.head_of",
     "renew_lease_in_postgres": "bridle.sessions._stores.postgres._Postgres._renew",

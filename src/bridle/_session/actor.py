@@ -396,7 +396,9 @@ class Actor:
         self._do(self._engine.exited(exit_code, tail, self._loop.time()))
 
     def input_failed(self, reason: str) -> None:
-        """Report to the engine that the CLI has closed its input."""
+        """Report to the parts and to the engine that the CLI has closed its input."""
+        for part in self.parts:
+            part.input_lost()
         self._do(self._engine.write_failed(reason, self._loop.time()))
 
     # -- actions of the engine ---------------------------------------------------------------------
@@ -634,6 +636,8 @@ class Actor:
             try:
                 await part.close()
             except BaseException as error:
+                if failed is not None:
+                    log.debug("another part could not be closed: %s", type(error).__name__)
                 failed = failed or error
         if failed is not None:
             raise failed

@@ -58,16 +58,11 @@ class DecisionPart(Part):
     Args:
         approval: the decision.
         journal: the journal of the session, or None.
-        begun: notes on this machine that the call has begun. None if a store has them.
     """
 
-    def __init__(
-        self, approval: Approval, journal: SessionJournal | None, begun: BegunCall | None
-    ) -> None:
+    def __init__(self, approval: Approval, journal: SessionJournal | None) -> None:
         self._approval = approval
         self._journal = journal
-        self._begun = begun
-        self._is_undecided = False
 
     async def starting(self) -> None:
         """Write which call the turn continues."""
@@ -77,13 +72,7 @@ class DecisionPart(Part):
 
     def may_close(self) -> bool:
         """Return False without a decision. The CLI is stopped, so that the call can still wait."""
-        self._is_undecided = self.actor.engine.awaits_decision
-        return not self._is_undecided
-
-    async def close(self) -> None:
-        """Forget that the call has begun, if it still waits."""
-        if self._is_undecided and self._begun is not None:
-            self._begun.forget()
+        return not self.actor.engine.awaits_decision
 
 
 class Resumption(OneTurn):
@@ -113,7 +102,7 @@ class Resumption(OneTurn):
         if plan.sdk.wait is None:
             plan.wait = _CLOSING
         journal = self._journal_of(plan)
-        decision_part = DecisionPart(self._approval, journal, self._begun)
+        decision_part = DecisionPart(self._approval, journal)
         super().__init__(plan, options, output_type, [decision_part], journal=journal)
         self._check_transcript()
 
@@ -190,6 +179,13 @@ class Resumption(OneTurn):
             connection.store.need_journal()  # it tells whether the call has begun to run
         self._state = connection.actor.resume(self._approval.uuid, deps=connection.deps)
         await super().connect()
+
+    async def aclose(self) -> None:
+        """Shut down. A call without a decision still waits, whatever has ended the session."""
+        is_undecided = self.connection.engine.awaits_decision
+        await super().aclose()
+        if is_undecided and self._begun is not None:
+            self._begun.forget()
 
     @property
     def _first_prompt(self) -> None:

@@ -87,11 +87,13 @@ class Connection:
         #: The lock of the conversation to resume, until the CLI has it. A run keeps it for a CLI
         #: that continues after a crash.
         self.lock = lock or StartLock(is_needed=plan.is_real)
+        self._takes_lock = self.lock.is_needed
         #: Returns the object that tools get as `ToolContext.session`. Weak, so that it can be
         #: collected.
         self.owner: Callable[[], object | None] = _nothing
         self._parts = [*self._parts_of_plan(), *parts]
-        # Chosen once, so that a prompt costs nothing extra without them.
+        # Chosen once, so that a start or a prompt costs nothing extra without them.
+        self._prepares = any(type(one).prepare is not Part.prepare for one in self._parts)
         self._sending = [one for one in self._parts if type(one).sending is not Part.sending]
         self._made: Actor | None = None
 
@@ -185,7 +187,7 @@ class Connection:
             self.plan_launch()
             self.engine.name_session(self.launch.session_id or "")
         try:
-            spawn = await self._prepare() if self.plan.looks_first else self._spawn
+            spawn = await self._prepare() if self._prepares else self._spawn
             if self.journal is not None:
                 self.journal.begin(self.launch)
             if spawn == self._spawn:
@@ -194,6 +196,7 @@ class Connection:
             await self._step(lambda part: part.connected())
         finally:
             self.lock.release()
+            self.lock.is_needed = self._takes_lock  # a CLI that continues resumes a conversation
 
     async def _step(self, step: Callable[[Part], Awaitable[None]]) -> None:
         """Let the parts carry out a step of the start. Stop the session if it fails."""
@@ -252,9 +255,11 @@ class Connection:
 
         ``continues`` is the prompt that it continues, which has ``used`` so much of the limits.
         """
-        for part in self._sending:
-            await part.sending(content)
+        began: list[Part] = []
         try:
+            for part in self._sending:
+                began.append(part)
+                await part.sending(content)
             if self.journal is None:
                 state = await self.actor.send(uuid, content, timeout, deps=deps, used=used)
             else:
@@ -262,7 +267,7 @@ class Connection:
                     self.actor, uuid, content, timeout, deps=deps, continues=continues, used=used
                 )
         finally:
-            for part in self._sending:
+            for part in began:
                 part.sent(uuid)
         return self.turn(state, deps)
 

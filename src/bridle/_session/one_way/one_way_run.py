@@ -43,6 +43,10 @@ class _FeedingPart(Part):
         """See that the CLI is terminated."""
         return {act.Terminate: lambda _: self._run.stop_feeding()}
 
+    def input_lost(self) -> None:
+        """Stop reading prompts that the CLI does not take."""
+        self._run.stop_feeding()
+
     async def close(self) -> None:
         """Wait until the iterable has cleaned up."""
         await self._run.end_feeding()
@@ -166,6 +170,7 @@ class OneWayRun:
         self.actor.end_input()
 
     def stop_feeding(self) -> None:
+        """Cancel the iterable of prompts. What it raises from now on is only logged."""
         self._wants_prompts = False
         if self._feeding is not None:
             self._feeding.cancel()
@@ -181,6 +186,7 @@ class OneWayRun:
             log.debug("the prompts failed after the query had ended: %s", type(error))
 
     async def end_feeding(self) -> None:
+        """Cancel the iterable of prompts, and wait until it has cleaned up."""
         self.stop_feeding()
         if self._feeding is not None:
             await asyncio.wait([self._feeding], timeout=_FEEDER_GRACE)

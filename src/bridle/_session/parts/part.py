@@ -38,7 +38,7 @@ class Part:
         return {}
 
     async def prepare(self, launch: Launch) -> Launch:
-        """Return the launch to use. Called if the session has a store or resumes a conversation.
+        """Return the launch to use: load, lock or choose what the CLI needs.
 
         Raises:
             StartError: the session cannot start.
@@ -61,7 +61,13 @@ class Part:
         """
 
     def sent(self, uuid: str) -> None:
-        """Note that a prompt was written, or that this failed. Only if `sending` is defined."""
+        """Note that a prompt was written, or that this or `sending` failed.
+
+        Called only if `sending` is defined and was called.
+        """
+
+    def input_lost(self) -> None:
+        """Note that the CLI has closed its input. It takes no more prompts."""
 
     def may_close(self) -> bool:
         """Return False if the session has to be stopped when it is closed."""
@@ -80,7 +86,7 @@ def shown_to(parts: Sequence[Part], perform: Mapping[type, Perform]) -> Mapping[
     It is chosen once: an action that no part sees costs nothing extra.
     """
     changed = dict(perform)
-    for part in parts:
+    for part in reversed(parts):  # the function that is added last is called first
         for kind, see in part.sees().items():
             changed[kind] = _seen(see, changed[kind])
     return changed
