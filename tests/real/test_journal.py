@@ -19,7 +19,6 @@ from bridle.sessions._journal import (
     PromptEntry,
     ToolCallEntry,
     ToolResultEntry,
-    restore_outcome,
 )
 from bridle.testing import ModelRequest, Reply, ScriptedModel, repeat, text, tool_use
 from bridle.tools import key_of_call
@@ -83,7 +82,7 @@ def test_a_run_with_a_tool_is_written_down(lab: Lab) -> None:
         result = one(entries, ToolResultEntry)
         assert (result.tool_use_id, result.text) == (call.tool_use_id, ("30 " * 2000)[:4000])
         assert result.is_cut
-        assert restore_outcome(one(entries, OutcomeEntry).outcome) == outcome
+        assert one(entries, OutcomeEntry).outcome.restored() == outcome
 
     run(main)
 
@@ -229,7 +228,7 @@ def test_queued_prompts_of_a_session_are_written_down_before_they_are_sent(lab: 
         assert written[-1] == "prompt #4 prompt 4"
         assert brief(entries, *uuids, last.uuid)[-2:] == ["outcome #4 completed", "received #4"]
         restored = {
-            entry.prompt_uuid: restore_outcome(entry.outcome)
+            entry.prompt_uuid: entry.outcome.restored()
             for entry in entries
             if isinstance(entry, OutcomeEntry)
         }
@@ -255,7 +254,7 @@ def test_a_correction_belongs_to_the_prompt_of_the_program(lab: Lab) -> None:
             "outcome #1 output_missing",
             "received #1",
         ]
-        assert restore_outcome(one(entries, OutcomeEntry).outcome) == outcome
+        assert one(entries, OutcomeEntry).outcome.restored() == outcome
 
     run(main)
 
@@ -291,7 +290,7 @@ def test_an_approved_call_is_written_down_when_it_is_resumed(lab: Lab) -> None:
             "outcome #2 completed",
             "received #2",
         ]
-        stored = restore_outcome(next(e for e in entries if isinstance(e, OutcomeEntry)).outcome)
+        stored = next(e for e in entries if isinstance(e, OutcomeEntry)).outcome.restored()
         assert stored.pending == deferred.pending
         call = one(entries, ToolCallEntry)
         assert keys == [call.idempotency_key]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import msgspec
 
 from bridle._process.locate import Failed, TimedOut, Unreadable, VersionAnswer
-from bridle._spi import MINIMUM, TESTED, Version
+from bridle._spi import Version
 from bridle.cli._screens.shown import counted, dollars, joined, seconds
 from bridle.errors import (
     BridleError,
@@ -228,9 +228,9 @@ def _cli(facts: Facts) -> Finding:
 
 
 def _version(facts: Facts) -> Iterator[Finding]:
-    floor = f"Bridle needs {MINIMUM} or newer"
+    floor = f"Bridle needs {Version.MINIMUM} or newer"
     match facts.version:
-        case Version() as version if version < MINIMUM:
+        case Version() as version if version < Version.MINIMUM:
             yield _problem("version", Problem.CLI_TOO_OLD, f"{version} is too old: {floor}")
         case Version() as version:
             yield Finding(check="version", state="ok", text=f"{version} ({floor})")
@@ -252,8 +252,8 @@ def _verified(facts: Facts) -> Iterator[Finding]:
     found = facts.verification
     if found is None:
         newer = ""
-        if isinstance(facts.version, Version) and facts.version > TESTED:
-            newer = f" CLI {facts.version} is newer than {TESTED}, the newest tested one."
+        if isinstance(facts.version, Version) and facts.version > Version.TESTED:
+            newer = f" CLI {facts.version} is newer than {Version.TESTED}, the newest tested one."
         text = f"not yet.{newer} To try Bridle's promises on this CLI: bridle verify"
         yield Finding(check="verified", state="note", text=text)
         return
@@ -301,9 +301,9 @@ def advice_on(error: BridleError, version: VersionAnswer | None) -> str:
     """Say how to fix a session that did not start. Return "" if that is not known."""
     if _ROOT_REFUSED in error.stderr_tail:
         return f"The CLI refuses {BYPASS} for root. {_ADVICE[Problem.ROOT]}"
-    if isinstance(version, Version) and version < MINIMUM:
+    if isinstance(version, Version) and version < Version.MINIMUM:
         advice = _ADVICE[Problem.CLI_TOO_OLD]
-        return f"The CLI is {version}, but {MINIMUM} or newer is needed. {advice}"
+        return f"The CLI is {version}, but {Version.MINIMUM} or newer is needed. {advice}"
     return ""
 
 

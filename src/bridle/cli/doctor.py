@@ -25,7 +25,7 @@ import msgspec
 
 from bridle import ResolvedOptions, Session, run
 from bridle._observe.known_secrets import clean_answer
-from bridle._spi import MINIMUM, Version, candidates, config_directory, find_cli, version_of
+from bridle._spi import Version, candidates, config_directory, find_cli, version_of
 from bridle.cli._screens.printable import printable
 from bridle.cli.diagnosis import (
     Answer,
@@ -156,7 +156,7 @@ async def _facts(
         given = secret_variables(settled.cli.env or {}, given=True)
         known = Redactor([*secret_variables(os.environ, given=False), *given])
         version = clean_answer(asked, known.excerpt)
-        if not (isinstance(version, Version) and version < MINIMUM):
+        if not (isinstance(version, Version) and version < Version.MINIMUM):
             handshake = await _handshake(cli, sdk, settled, timeout)
         if is_live and isinstance(handshake, Handshake):
             answer = await _ask(cli, sdk, settled, known)

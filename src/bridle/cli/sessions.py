@@ -12,15 +12,7 @@ from pathlib import Path
 import msgspec
 
 from bridle import sync
-from bridle._spi import (
-    as_typed,
-    bare_info,
-    config_directory,
-    is_prompt,
-    is_uuid,
-    output_of,
-    seconds_of,
-)
+from bridle._spi import UserText, bare_info, config_directory, is_uuid, seconds_of
 from bridle.cli._screens.printable import one_line, printable, printable_json
 from bridle.cli._screens.screens import text_of
 from bridle.cli._screens.shown import Note, Said, Shown, Span, counted, joined
@@ -241,11 +233,12 @@ def conversation(transcript: Transcript, info: SessionInfo) -> Iterator[Shown]:
 
 def _prompt(message: Message) -> str:
     """Return the text of a prompt; empty if the message is not one."""
-    if not is_prompt(message) or not isinstance(message, UserMessage):
+    said = UserText.of_prompt(message)
+    if said is None or not isinstance(message, UserMessage):
         return ""
     blocks = [] if isinstance(message.content, str) else message.content
     others = [f"[{block.type}]" for block in blocks if block.type != "text"]
-    return "\n".join(filter(None, [as_typed(message.text), *others]))
+    return "\n".join(filter(None, [said.as_typed, *others]))
 
 
 def _aside(message: Message) -> Iterator[Shown]:
@@ -256,8 +249,8 @@ def _aside(message: Message) -> Iterator[Shown]:
             return  # the view shows it
     else:
         content = message.raw.get("content")
-        text = content if isinstance(content, str) and output_of(content) is not None else ""
-    output = output_of(text)
+        text = content if isinstance(content, str) and UserText(content).output is not None else ""
+    output = UserText(text).output
     if output is not None:
         for line in output.splitlines()[:_LONGEST_OUTPUT]:
             yield Note((Span(f"    {printable(line.rstrip())}", "dim"),))

@@ -28,7 +28,6 @@ from bridle.sessions._journal import (
     ToolResultEntry,
     UnknownEntry,
     end_of_chain,
-    restore_outcome,
 )
 from bridle.sessions._recovery_texts import MAX_CALLS, go_on, notice, send_again
 from bridle.sessions._transcripts.stored_turns import (
@@ -208,7 +207,7 @@ class _Book:
                 self._read_deferral(entry)
                 # Entries may come late: a turn that has ended stays ended.
                 if entry.outcome.reason not in UNFINISHED or self.finished(uuid) is None:
-                    self.outcomes[uuid] = restore_outcome(entry.outcome)
+                    self.outcomes[uuid] = entry.outcome.restored()
             case ReceivedEntry(prompt_uuid=uuid):
                 self._received.add(uuid)
                 self._since_received.clear()
