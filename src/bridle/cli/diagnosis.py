@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
-from bridle._process.locate import Failed, TimedOut, Unreadable, VersionAnswer
 from bridle._spi import Version
 from bridle.cli._screens.shown import counted, dollars, joined, seconds
 from bridle.errors import (
@@ -100,6 +99,13 @@ class Directory(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
+class NoVersion(msgspec.Struct, frozen=True):
+    """Why the version of the CLI is not known."""
+
+    text: str
+    has_failed: bool = False
+
+
 class Handshake(msgspec.Struct, frozen=True):
     """The duration of the handshake, and the CLI's response."""
 
@@ -125,7 +131,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     cli: str | BridleError
     named_by: str | None = None
     places: Sequence[Place] = ()
-    version: VersionAnswer | None = None
+    version: Version | NoVersion | None = None
     #: What `bridle verify` found out about this CLI; None if it was not run.
     verification: Verification | None = None
     #: The time, in seconds since 1970.
@@ -234,14 +240,10 @@ def _version(facts: Facts) -> Iterator[Finding]:
             yield _problem("version", Problem.CLI_TOO_OLD, f"{version} is too old: {floor}")
         case Version() as version:
             yield Finding(check="version", state="ok", text=f"{version} ({floor})")
-        case Failed(reason):
-            yield _problem("version", Problem.CLI_DOES_NOT_RUN, f"--version failed: {reason}")
-        case TimedOut(limit):
-            text = f"the CLI did not answer --version within {limit:g} s"
+        case NoVersion(text, has_failed=True):
+            yield _problem("version", Problem.CLI_DOES_NOT_RUN, text)
+        case NoVersion(text):
             yield Finding(check="version", state="warning", text=text)
-        case Unreadable(text):
-            words = f"printed {text[:80]!r}, which is not a version" if text else "printed nothing"
-            yield Finding(check="version", state="warning", text=f"--version {words}")
         case None:
             return
 
@@ -297,7 +299,7 @@ def _kind_of_failure(error: BridleError) -> Problem:
     return Problem.CLI_DOES_NOT_ANSWER
 
 
-def advice_on(error: BridleError, version: VersionAnswer | None) -> str:
+def advice_on(error: BridleError, version: object) -> str:
     """Say how to fix a session that did not start. Return "" if that is not known."""
     if _ROOT_REFUSED in error.stderr_tail:
         return f"The CLI refuses {BYPASS} for root. {_ADVICE[Problem.ROOT]}"
