@@ -24,9 +24,9 @@ from msgspec import json
 
 from bridle import Agent, OutcomeReason
 from bridle.fleet import Fleet
-from bridle.fleet._decisions import SegmentResult
 from bridle.fleet._queue.dbos_queue import Queue
 from bridle.fleet._queue.executor import Executor
+from bridle.fleet._queue.rows import SegmentResult
 from bridle.sessions._journal import StoredOutcome
 
 ROOT = Path(__file__).parents[2]

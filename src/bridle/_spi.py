@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from bridle._engine.delivery.text_stream import TextStream as TextStream  # joins text deltas
     from bridle._engine.engine_replay import EngineReplay as EngineReplay  # without a process
     from bridle._engine.outgoing.prompts import UncheckedMessage as UncheckedMessage  # as it is
-    from bridle._engine.outgoing.prompts import encode_prompt as encode_prompt  # checks a prompt
-    from bridle._engine.versions import MINIMUM as MINIMUM  # the oldest CLI
-    from bridle._engine.versions import TESTED as TESTED  # the newest CLI that was tested
     from bridle._engine.versions import Version as Version  # compares CLIs
     from bridle._process.byte_locks import lock_byte as lock_byte  # the lock of a worker
     from bridle._process.config_directory import config_directory as config_directory  # of the CLI
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
     from bridle._process.launch.plan import Launch as Launch  # how a CLI is started
     from bridle._process.launch.plan import LaunchFile as LaunchFile  # a file for the CLI
     from bridle._process.launch.real_api import CALLS_NOBODY as CALLS_NOBODY  # the fake CLIs
-    from bridle._process.launch.real_api import FORBID_REAL_API as FORBID_REAL_API  # a variable
     from bridle._process.locate import candidates as candidates  # where a CLI may be
     from bridle._process.locate import find_cli as find_cli  # which CLI a session starts
     from bridle._process.locate import version_of as version_of  # asks a CLI
@@ -40,29 +36,33 @@ if TYPE_CHECKING:
     from bridle._session.preflight import settle_options as settle_options  # from all sources
     from bridle._session.run import OneTurn as OneTurn  # a run that a worker can kill
     from bridle._session.run import Run as Run  # a run with a view of its messages
+    from bridle._session.segments import SegmentRun as SegmentRun  # runs what a worker has claimed
     from bridle._session.session import InnerSession as InnerSession  # with resolved options
+    from bridle.approvals._shell_reading import ShellCommand as ShellCommand  # for policies
     from bridle.options._checks import is_uuid as is_uuid  # tells ids from titles
+    from bridle.sessions._journal import StoredOutcome as StoredOutcome  # an outcome as JSON
+    from bridle.sessions._stored_transcripts import StoredMessages as StoredMessages  # new ones
+    from bridle.sessions._stores.accept import StoreMethods as StoreMethods  # the optional ones
     from bridle.sessions._stores.drivers import load_driver as load_driver  # names the extra
-    from bridle.sessions._transcripts.summaries import bare_info as bare_info  # without a message
+    from bridle.sessions._stores.sqlite import SqliteFile as SqliteFile  # may be replaced
     from bridle.sessions._transcripts.summaries import seconds_of as seconds_of  # of a timestamp
-    from bridle.sessions._transcripts.texts import as_typed as as_typed  # a command of the user
-    from bridle.sessions._transcripts.texts import is_prompt as is_prompt  # or a note of the CLI
-    from bridle.sessions._transcripts.texts import output_of as output_of  # of a command
+    from bridle.sessions._transcripts.texts import UserText as UserText  # prompts, commands
     from bridle.sync._portal import portal as portal  # the event loop for trio programs
+    from bridle.tools._cli_tools import names_of as names_of  # of a tool, old and new
 
 if not TYPE_CHECKING:
     _HOMES = {
         "bridle._engine.actions": "actions",
         "bridle._engine.config": "EngineConfig",
         "bridle._engine.delivery.text_stream": "TextStream",
-        "bridle._engine.outgoing.prompts": "UncheckedMessage encode_prompt",
         "bridle._engine.engine_replay": "EngineReplay",
-        "bridle._engine.versions": "MINIMUM TESTED Version",
+        "bridle._engine.outgoing.prompts": "UncheckedMessage",
+        "bridle._engine.versions": "Version",
         "bridle._process.byte_locks": "lock_byte",
         "bridle._process.config_directory": "config_directory",
         "bridle._process.launch.facts": "about_launch",
         "bridle._process.launch.plan": "Launch LaunchFile",
-        "bridle._process.launch.real_api": "CALLS_NOBODY FORBID_REAL_API",
+        "bridle._process.launch.real_api": "CALLS_NOBODY",
         "bridle._process.locate": "candidates find_cli version_of",
         "bridle._process.transport": "Transport TransportEvents TransportFactory",
         "bridle._session.agent_plan": "AgentPlan",
@@ -73,12 +73,19 @@ if not TYPE_CHECKING:
         "bridle._session.one_way.query_session": "QuerySession",
         "bridle._session.preflight": "settle_options",
         "bridle._session.run": "OneTurn Run",
+        "bridle._session.segments": "SegmentRun",
         "bridle._session.session": "InnerSession",
+        "bridle.approvals._shell_reading": "ShellCommand",
         "bridle.options._checks": "is_uuid",
+        "bridle.sessions._journal": "StoredOutcome",
+        "bridle.sessions._stored_transcripts": "StoredMessages",
+        "bridle.sessions._stores.accept": "StoreMethods",
         "bridle.sessions._stores.drivers": "load_driver",
-        "bridle.sessions._transcripts.summaries": "bare_info seconds_of",
-        "bridle.sessions._transcripts.texts": "as_typed is_prompt output_of",
+        "bridle.sessions._stores.sqlite": "SqliteFile",
+        "bridle.sessions._transcripts.summaries": "seconds_of",
+        "bridle.sessions._transcripts.texts": "UserText",
         "bridle.sync._portal": "portal",
+        "bridle.tools._cli_tools": "names_of",
     }
 
     def __getattr__(name: str) -> object:

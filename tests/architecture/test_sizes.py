@@ -10,7 +10,7 @@ LONGER = {
     "_pool/pool_work.py": 666,
     "_session/actor.py": 679,
     "errors/__init__.py": 783,
-    "fleet/_worker.py": 653,
+    "fleet/_worker.py": 625,
 }
 """The modules over the limit, and their lines. They are split up when their layers change.
 

@@ -20,13 +20,13 @@ from bridle import (
     UnsupportedCliVersionError,
 )
 from bridle._engine.versions import Version
-from bridle._process.locate import Failed, TimedOut, Unreadable, VersionAnswer
 from bridle.cli.diagnosis import (
     Answer,
     Directory,
     Facts,
     Finding,
     Handshake,
+    NoVersion,
     Place,
     Problem,
     diagnose,
@@ -142,19 +142,12 @@ def test_where_no_cli_is_found_every_place_is_reported() -> None:
             "1.9.9 is too old: Bridle needs 2.0.0 or newer",
             Problem.CLI_TOO_OLD,
         ),
-        (
-            Failed("exit code 1"),
-            "problem",
-            "--version failed: exit code 1",
-            Problem.CLI_DOES_NOT_RUN,
-        ),
-        (TimedOut(2.0), "warning", "the CLI did not answer --version within 2 s", None),
-        (Unreadable("hi"), "warning", "--version printed 'hi', which is not a version", None),
-        (Unreadable(""), "warning", "--version printed nothing", None),
+        (NoVersion("it failed", has_failed=True), "problem", "it failed", Problem.CLI_DOES_NOT_RUN),
+        (NoVersion("it is slow"), "warning", "it is slow", None),
     ],
 )
 def test_the_version_is_compared_with_the_oldest_supported_one(
-    answer: VersionAnswer, state: str, text: str, problem: Problem | None
+    answer: Version | NoVersion, state: str, text: str, problem: Problem | None
 ) -> None:
     assert told(findings(version=answer)["version"]) == (state, text, problem)
 
@@ -335,7 +328,7 @@ def test_the_problem_to_solve_first_gives_the_exit_code() -> None:
 
 
 def test_a_warning_is_not_a_problem() -> None:
-    found = list(findings(version=Unreadable("")).values())
+    found = list(findings(version=NoVersion("it is slow")).values())
     assert (exit_code(found), verdict(found)) == (0, "Healthy, with 1 warning.")
 
 

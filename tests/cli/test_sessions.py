@@ -170,6 +170,17 @@ def test_a_page_is_written_for_its_owner(command: Command, tmp_path: Path) -> No
     command("show", session_id, "--html", tmp_path / "no" / "page.html", code=2)
 
 
+def test_a_page_replaces_a_link_and_not_the_file_behind_it(
+    command: Command, tmp_path: Path
+) -> None:
+    session_id = command.recorded(VERSIONS[-1], "subagents")
+    other, link = tmp_path / "notes", tmp_path / "page.html"
+    other.write_text("mine")
+    link.symlink_to(other)
+    command("show", session_id, "--html", link, "--overwrite")
+    assert (link.is_symlink(), other.read_text()) == (False, "mine")
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_page_has_turns_tools_and_subagents(version: str, command: Command) -> None:
     session_id = command.recorded(version, "subagents")

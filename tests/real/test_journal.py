@@ -18,7 +18,6 @@ from bridle.sessions._journal import (
     PromptEntry,
     ToolCallEntry,
     ToolResultEntry,
-    restore_outcome,
 )
 from bridle.testing import ModelRequest, Reply, ScriptedModel, repeat, text, tool_use
 from bridle.tools import key_of_call
@@ -81,7 +80,7 @@ async def test_a_run_with_a_tool_is_written_down(lab: Lab) -> None:
     result = one(entries, ToolResultEntry)
     assert (result.tool_use_id, result.text) == (call.tool_use_id, ("30 " * 2000)[:4000])
     assert result.is_cut
-    assert restore_outcome(one(entries, OutcomeEntry).outcome) == outcome
+    assert one(entries, OutcomeEntry).outcome.restored() == outcome
 
 
 @pytest.mark.longer(after=1)
@@ -212,7 +211,7 @@ async def test_queued_prompts_of_a_session_are_written_down_before_they_are_sent
     assert written[-1] == "prompt #4 prompt 4"
     assert brief(entries, *uuids, last.uuid)[-2:] == ["outcome #4 completed", "received #4"]
     restored = {
-        entry.prompt_uuid: restore_outcome(entry.outcome)
+        entry.prompt_uuid: entry.outcome.restored()
         for entry in entries
         if isinstance(entry, OutcomeEntry)
     }
@@ -234,7 +233,7 @@ async def test_a_correction_belongs_to_the_prompt_of_the_program(lab: Lab) -> No
         "outcome #1 output_missing",
         "received #1",
     ]
-    assert restore_outcome(one(entries, OutcomeEntry).outcome) == outcome
+    assert one(entries, OutcomeEntry).outcome.restored() == outcome
 
 
 @pytest.mark.longer
@@ -267,7 +266,7 @@ async def test_an_approved_call_is_written_down_when_it_is_resumed(lab: Lab) -> 
         "outcome #2 completed",
         "received #2",
     ]
-    stored = restore_outcome(next(e for e in entries if isinstance(e, OutcomeEntry)).outcome)
+    stored = next(e for e in entries if isinstance(e, OutcomeEntry)).outcome.restored()
     assert stored.pending == deferred.pending
     call = one(entries, ToolCallEntry)
     assert keys == [call.idempotency_key]

@@ -13,16 +13,11 @@ import pytest
 from tests.support.fleets import info_when, reach
 from tests.support.steps import ReplaceSteps
 
-from bridle import Agent, Allow, Deny, OptionsError, PendingApproval, tool
+from bridle import Agent, Allow, Deny, tool
 from bridle.cli import main as command
 from bridle.errors import (
-    BridleError,
-    CliNotFoundError,
-    SessionNotFoundError,
-    StoreError,
     UsageError,
 )
-from bridle.fleet._decisions import Segment
 from bridle.testing import FakeCli
 
 pytest.importorskip("dbos", reason="needs the extra 'fleet' (dbos)")
@@ -30,7 +25,6 @@ pytest.importorskip("dbos", reason="needs the extra 'fleet' (dbos)")
 from tests.shell.test_fleet import WAIT, working
 
 from bridle.fleet import Fleet, Run, RunStatus
-from bridle.fleet._jobs import failed_to_start
 
 PAY = 'CALL mcp__tools__pay {"amount": 7}'
 
@@ -62,25 +56,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "config"))
     with FakeCli.auto(transcripts=True) as cli:
         yield Place(tmp_path, cli)
-
-
-@pytest.mark.parametrize(
-    ("error", "waits"),
-    [
-        (CliNotFoundError(["/nowhere"]), True),
-        (OptionsError("prepare", "raised ValueError"), True),
-        (StoreError("Fleet", "load", "disk full"), True),
-        (SessionNotFoundError("s"), False),
-        (UsageError("The call does not wait."), False),
-        (OptionsError("pending", "has another tool_input than the transcript"), False),
-        (OptionsError("decision", "is invalid"), False),
-    ],
-    ids=lambda value: getattr(value, "field", type(value).__name__),
-)
-def test_an_error_of_a_worker_leaves_the_call_waiting(error: BridleError, waits: bool) -> None:
-    pending = PendingApproval(session_id="s", tool_name="t", tool_input={}, tool_use_id="t1")
-    segment = Segment(run_id="r", session_id="s", prompt="x", kind="decide", pending=pending)
-    assert failed_to_start(segment, error).pending == (pending if waits else None)
 
 
 @pytest.mark.longer(after=1)

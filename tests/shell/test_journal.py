@@ -25,7 +25,6 @@ from bridle.sessions._journal import (
     PromptEntry,
     ToolCallEntry,
     ToolResultEntry,
-    restore_outcome,
 )
 from bridle.sessions._journal_writer import SessionJournal
 from bridle.sessions._recovery import Continue
@@ -167,7 +166,7 @@ async def test_the_program_gets_an_outcome_when_it_is_in_the_store() -> None:
         entries = await journal_of(store, session.id)
         entry = entries[-1]
         assert isinstance(entry, OutcomeEntry)
-        assert restore_outcome(entry.outcome) == outcome
+        assert entry.outcome.restored() == outcome
 
 
 async def test_tool_results_do_not_wait() -> None:

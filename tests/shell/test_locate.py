@@ -231,6 +231,21 @@ def test_the_answer_is_data(source: str, answer: locate.VersionAnswer, programs:
     assert run(lambda: version_of(programs.shell(source))) == answer
 
 
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        (Failed("a secret reason"), ("--version failed: a *** reason", True)),
+        (TimedOut(2.0), ("the CLI did not answer --version within 2 s", False)),
+        (Unreadable("no secret"), ("--version printed 'no ***', which is not a version", False)),
+        (Unreadable(""), ("--version printed nothing", False)),
+    ],
+)
+def test_an_answer_is_shown_without_secrets(
+    answer: Failed | TimedOut | Unreadable, shown: tuple[str, bool]
+) -> None:
+    assert answer.shown(lambda text: text.replace("secret", "***")) == shown
+
+
 def test_a_long_answer_is_cut(programs: Programs) -> None:
     answer = run(lambda: version_of(programs.shell("yes x | head -c 300000")))
     assert isinstance(answer, Unreadable)

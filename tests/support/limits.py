@@ -49,7 +49,7 @@ LIMITS = {
     "worker_stall": "bridle.fleet._worker.STALL",
     # Sizes: bytes and numbers of things.
     "longest_recorded_line": "bridle.testing.recording._LONGEST",
-    "part_of_conversation": "bridle.fleet._fleet_run._PART",
+    "part_of_conversation": "bridle.sessions._stored_transcripts._PART",
     "parked_processes": "bridle._process.parked._MAX_KEPT",
     "unstored_memory": "bridle.sessions._backlog.MAX_MEMORY",
     "page_of_queue": "bridle.fleet._queue.dbos_queue._PAGE",

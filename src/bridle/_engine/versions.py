@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -14,15 +15,17 @@ class Version(Struct, frozen=True, order=True):
     minor: int
     patch: int
 
+    #: The oldest CLI that Bridle supports: the first whose control protocol has sessions.
+    MINIMUM: ClassVar[Version]
+    #: The newest CLI that this version of Bridle was tested with.
+    TESTED: ClassVar[Version]
+
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}.{self.patch}"
 
 
-MINIMUM = Version(2, 0, 0)
-"""The oldest CLI that Bridle supports: the first whose control protocol has sessions."""
-
-TESTED = Version(2, 1, 327)
-"""The newest CLI that this version of Bridle was tested with."""
+MINIMUM = Version.MINIMUM = Version(2, 0, 0)
+TESTED = Version.TESTED = Version(2, 1, 327)
 
 CHANGED_INPUT_SINCE = Version(2, 0, 10)
 """The first CLI in which a PreToolUse hook can change the input of a call. Others ignore it."""

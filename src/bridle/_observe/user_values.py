@@ -6,7 +6,7 @@ import contextlib
 import math
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -168,3 +168,34 @@ def plain_fields(operation: str, fields: Mapping[str, object]) -> Mapping[str, o
             problem = f"cannot be sent as JSON: {describe_error(error)}"
             raise OptionsError(f"{operation}.{name}", problem, fix="Use JSON values.") from error
     return plain
+
+
+_EXACT = (1 << 53) - 1
+"""The largest integer that every JSON reader keeps exactly."""
+
+
+def exact_json(option: str, value: object) -> Any:
+    """Return the value of an option as it is read again from a database.
+
+    Raises:
+        OptionsError: JSON would change it, or has no such value.
+    """
+    try:
+        _check_integers(value)
+        return as_json({option: value})[option]
+    except Exception as error:  # also raised by objects of the user
+        problem = f"cannot be stored as JSON: {error!s:.200}"
+        raise OptionsError(option, problem, fix="Use JSON values, and texts for ids.") from None
+
+
+def _check_integers(value: object) -> None:
+    """Check that JSON readers keep all integers of a value."""
+    waiting: list[Any] = [msgspec.to_builtins(value, enc_hook=dump)]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, Mapping):
+            waiting += item.values()
+        elif isinstance(item, list | tuple):
+            waiting += cast("Sequence[Any]", item)
+        elif isinstance(item, int) and abs(item) > _EXACT:
+            raise ValueError(f"many JSON readers change the integer {item!s:.40}")

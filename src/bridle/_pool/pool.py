@@ -39,12 +39,7 @@ class PoolSession:
     async def __aenter__(self) -> Session:
         return (await self._loan.enter()).session
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._loan.leave()
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from errno import EACCES
 from functools import partial
 
@@ -138,6 +138,11 @@ class Unreadable(msgspec.Struct, frozen=True):
         words = f"with {_told(self.text)!r}, which holds none" if self.text else "with nothing"
         return f"it answered --version {words}"
 
+    def shown(self, redact: Callable[[str], str]) -> tuple[str, bool]:
+        """Return the answer as a sentence about the CLI, and whether it failed."""
+        words = f"{redact(self.text)[:80]!r}, which is not a version" if self.text else "nothing"
+        return f"--version printed {words}", False
+
 
 class TimedOut(msgspec.Struct, frozen=True):
     """The CLI did not print its version within this many seconds."""
@@ -147,6 +152,10 @@ class TimedOut(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return f"it did not answer --version within {self.seconds:g} s"
 
+    def shown(self, redact: Callable[[str], str]) -> tuple[str, bool]:
+        """Return the answer as a sentence about the CLI, and whether it failed."""
+        return f"the CLI did not answer --version within {self.seconds:g} s", False
+
 
 class Failed(msgspec.Struct, frozen=True):
     """The CLI could not be run, or ended with an error."""
@@ -155,6 +164,10 @@ class Failed(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"it failed at --version: {_told(self.reason)}"
+
+    def shown(self, redact: Callable[[str], str]) -> tuple[str, bool]:
+        """Return the answer as a sentence about the CLI, and whether it failed."""
+        return f"--version failed: {redact(self.reason)}", True
 
 
 VersionAnswer = Version | Unreadable | TimedOut | Failed

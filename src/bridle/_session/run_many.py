@@ -11,9 +11,9 @@ from typing import Any, TypeAlias, cast
 from msgspec import Struct
 
 from bridle._callbacks.callbacks import Notifier
+from bridle._callbacks.iterated_prompts import draw
 from bridle._records.callables import name_of
 from bridle._records.fields import callback, integer, is_mapping
-from bridle._session.iterated_prompts import draw
 from bridle._session.preflight import running_loop
 from bridle._session.run import OneTurn, Run
 from bridle.errors import (

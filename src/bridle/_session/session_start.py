@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from types import TracebackType
 from typing import Any, NoReturn, Unpack
 
 from bridle._engine.wire.codec import Unencodable, encode_user_message
@@ -47,12 +46,7 @@ class SessionStart:
     async def __aenter__(self) -> Session:
         return await self._start()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._session.aclose()
 
 

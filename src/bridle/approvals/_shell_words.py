@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import msgspec
 
@@ -43,14 +44,8 @@ OPAQUE = named(". alias at batch crontab enable hash parallel source")
 """Programs and builtins that run a file or their input, or rename a program."""
 
 
-class Wild(msgspec.Struct, frozen=True):
-    """A wildcard in a word of a pattern: ``*`` or ``?``."""
-
-    sign: str
-
-
-Piece = str | Wild
-"""A part of a pattern's word: literal text, or a wildcard."""
+Piece: TypeAlias = tuple[str, bool]
+"""A part of a pattern's word, and whether it is a wildcard: ``*`` or ``?``."""
 
 
 class Simple(msgspec.Struct, frozen=True):
@@ -70,9 +65,7 @@ def literal_words(command: str) -> tuple[str, ...] | None:
         return None
     if words[0] in RESERVED or "=" in words[0]:
         return None
-    return tuple(
-        "".join(piece for piece in _pieces(word) if isinstance(piece, str)) for word in words
-    )
+    return tuple("".join(text for text, _ in _pieces(word)) for word in words)
 
 
 def simple_commands(line: str) -> list[Simple] | None:
@@ -119,6 +112,6 @@ def _words(text: str, word: str) -> list[str] | None:
 def _pieces(word: str) -> Iterator[Piece]:
     for found in _PIECE.finditer(word):
         if found["wild"]:
-            yield Wild(found["wild"])
+            yield found["wild"], True
         else:
-            yield found["bare"] or found["quoted"][1:-1]
+            yield found["bare"] or found["quoted"][1:-1], False

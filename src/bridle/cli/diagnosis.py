@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
-from bridle._process.locate import Failed, TimedOut, Unreadable, VersionAnswer
-from bridle._spi import MINIMUM, TESTED, Version
+from bridle._spi import Version
 from bridle.cli._screens.shown import counted, dollars, joined, seconds
 from bridle.errors import (
     BridleError,
@@ -100,6 +99,13 @@ class Directory(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
+class NoVersion(msgspec.Struct, frozen=True):
+    """Why the version of the CLI is not known."""
+
+    text: str
+    has_failed: bool = False
+
+
 class Handshake(msgspec.Struct, frozen=True):
     """The duration of the handshake, and the CLI's response."""
 
@@ -125,7 +131,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     cli: str | BridleError
     named_by: str | None = None
     places: Sequence[Place] = ()
-    version: VersionAnswer | None = None
+    version: Version | NoVersion | None = None
     #: What `bridle verify` found out about this CLI; None if it was not run.
     verification: Verification | None = None
     #: The time, in seconds since 1970.
@@ -228,20 +234,16 @@ def _cli(facts: Facts) -> Finding:
 
 
 def _version(facts: Facts) -> Iterator[Finding]:
-    floor = f"Bridle needs {MINIMUM} or newer"
+    floor = f"Bridle needs {Version.MINIMUM} or newer"
     match facts.version:
-        case Version() as version if version < MINIMUM:
+        case Version() as version if version < Version.MINIMUM:
             yield _problem("version", Problem.CLI_TOO_OLD, f"{version} is too old: {floor}")
         case Version() as version:
             yield Finding(check="version", state="ok", text=f"{version} ({floor})")
-        case Failed(reason):
-            yield _problem("version", Problem.CLI_DOES_NOT_RUN, f"--version failed: {reason}")
-        case TimedOut(limit):
-            text = f"the CLI did not answer --version within {limit:g} s"
+        case NoVersion(text, has_failed=True):
+            yield _problem("version", Problem.CLI_DOES_NOT_RUN, text)
+        case NoVersion(text):
             yield Finding(check="version", state="warning", text=text)
-        case Unreadable(text):
-            words = f"printed {text[:80]!r}, which is not a version" if text else "printed nothing"
-            yield Finding(check="version", state="warning", text=f"--version {words}")
         case None:
             return
 
@@ -252,8 +254,8 @@ def _verified(facts: Facts) -> Iterator[Finding]:
     found = facts.verification
     if found is None:
         newer = ""
-        if isinstance(facts.version, Version) and facts.version > TESTED:
-            newer = f" CLI {facts.version} is newer than {TESTED}, the newest tested one."
+        if isinstance(facts.version, Version) and facts.version > Version.TESTED:
+            newer = f" CLI {facts.version} is newer than {Version.TESTED}, the newest tested one."
         text = f"not yet.{newer} To try Bridle's promises on this CLI: bridle verify"
         yield Finding(check="verified", state="note", text=text)
         return
@@ -297,13 +299,13 @@ def _kind_of_failure(error: BridleError) -> Problem:
     return Problem.CLI_DOES_NOT_ANSWER
 
 
-def advice_on(error: BridleError, version: VersionAnswer | None) -> str:
+def advice_on(error: BridleError, version: object) -> str:
     """Say how to fix a session that did not start. Return "" if that is not known."""
     if _ROOT_REFUSED in error.stderr_tail:
         return f"The CLI refuses {BYPASS} for root. {_ADVICE[Problem.ROOT]}"
-    if isinstance(version, Version) and version < MINIMUM:
+    if isinstance(version, Version) and version < Version.MINIMUM:
         advice = _ADVICE[Problem.CLI_TOO_OLD]
-        return f"The CLI is {version}, but {MINIMUM} or newer is needed. {advice}"
+        return f"The CLI is {version}, but {Version.MINIMUM} or newer is needed. {advice}"
     return ""
 
 

@@ -24,8 +24,7 @@ from typing import Any, cast
 import msgspec
 
 from bridle import ResolvedOptions, Session, run
-from bridle._observe.known_secrets import clean_answer
-from bridle._spi import MINIMUM, Version, candidates, config_directory, find_cli, version_of
+from bridle._spi import Version, candidates, config_directory, find_cli, version_of
 from bridle.cli._screens.printable import printable
 from bridle.cli.diagnosis import (
     Answer,
@@ -33,6 +32,7 @@ from bridle.cli.diagnosis import (
     Facts,
     Finding,
     Handshake,
+    NoVersion,
     Place,
     Problem,
     diagnose,
@@ -155,8 +155,8 @@ async def _facts(
         asked = await version_of(path, timeout=min(timeout, 10.0))
         given = secret_variables(settled.cli.env or {}, given=True)
         known = Redactor([*secret_variables(os.environ, given=False), *given])
-        version = clean_answer(asked, known.excerpt)
-        if not (isinstance(version, Version) and version < MINIMUM):
+        version = asked if isinstance(asked, Version) else NoVersion(*asked.shown(known.excerpt))
+        if not (isinstance(version, Version) and version < Version.MINIMUM):
             handshake = await _handshake(cli, sdk, settled, timeout)
         if is_live and isinstance(handshake, Handshake):
             answer = await _ask(cli, sdk, settled, known)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from bridle._spi import bare_info, is_uuid
+from bridle._spi import is_uuid
 from bridle.cli._screens.printable import one_line, printable
 from bridle.cli.exits import ExitCode
 from bridle.cli.fleets import fleet_arguments, named_fleet
-from bridle.cli.sessions import conversation, print_json, print_shown
+from bridle.cli.sessions import conversation, print_json, print_shown, without_message
 from bridle.errors import OptionsError, SessionNotFoundError, UsageError
 from bridle.permissions import Allow, Deny, Edit, PermissionResult
 from bridle.sessions import read_transcript
@@ -189,7 +189,7 @@ async def _show(fleet: Fleet, options: argparse.Namespace, word: str) -> None:
         transcript = await read_transcript(info.session_id, store=fleet.store)
     except SessionNotFoundError:
         return
-    print_shown(conversation(transcript, bare_info(transcript)))
+    print_shown(conversation(transcript, without_message(transcript)))
 
 
 def _facts(info: RunInfo) -> list[str]:

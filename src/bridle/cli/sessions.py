@@ -12,15 +12,7 @@ from pathlib import Path
 import msgspec
 
 from bridle import sync
-from bridle._spi import (
-    as_typed,
-    bare_info,
-    config_directory,
-    is_prompt,
-    is_uuid,
-    output_of,
-    seconds_of,
-)
+from bridle._spi import UserText, config_directory, is_uuid, seconds_of
 from bridle.cli._screens.printable import one_line, printable, printable_json
 from bridle.cli._screens.screens import text_of
 from bridle.cli._screens.shown import Note, Said, Shown, Span, counted, joined
@@ -126,6 +118,18 @@ def _sessions(
     )
 
 
+def without_message(transcript: Transcript) -> SessionInfo:
+    """Return what a transcript without a message tells about its session."""
+    times = (seconds_of(one.timestamp or "") for one in transcript.entries)
+    known = [time for time in times if time is not None]
+    return SessionInfo(
+        session_id=transcript.session_id,
+        project=transcript.project,
+        summary="[no prompt]",
+        updated_at=known[-1] if known else 0.0,
+    )
+
+
 def _resolved(options: argparse.Namespace, word: str) -> SessionInfo:
     """Return the session that a word names: by its id, the start of its id, or its title."""
     if is_uuid(word):
@@ -133,7 +137,7 @@ def _resolved(options: argparse.Namespace, word: str) -> SessionInfo:
         try:
             return sync.sessions.get_session(word, **where)
         except SessionNotFoundError:  # it may have no message
-            return bare_info(sync.sessions.read_transcript(word, **where))
+            return without_message(sync.sessions.read_transcript(word, **where))
     found = [info for info in _sessions(options) if _names(info, word)]
     if not found:
         place = os.path.join(options.config_dir or config_directory(os.environ), "projects")
@@ -241,11 +245,12 @@ def conversation(transcript: Transcript, info: SessionInfo) -> Iterator[Shown]:
 
 def _prompt(message: Message) -> str:
     """Return the text of a prompt; empty if the message is not one."""
-    if not is_prompt(message) or not isinstance(message, UserMessage):
+    said = UserText.of_prompt(message)
+    if said is None or not isinstance(message, UserMessage):
         return ""
     blocks = [] if isinstance(message.content, str) else message.content
     others = [f"[{block.type}]" for block in blocks if block.type != "text"]
-    return "\n".join(filter(None, [as_typed(message.text), *others]))
+    return "\n".join(filter(None, [said.as_typed, *others]))
 
 
 def _aside(message: Message) -> Iterator[Shown]:
@@ -256,8 +261,8 @@ def _aside(message: Message) -> Iterator[Shown]:
             return  # the view shows it
     else:
         content = message.raw.get("content")
-        text = content if isinstance(content, str) and output_of(content) is not None else ""
-    output = output_of(text)
+        text = content if isinstance(content, str) and UserText(content).output is not None else ""
+    output = UserText(text).output
     if output is not None:
         for line in output.splitlines()[:_LONGEST_OUTPUT]:
             yield Note((Span(f"    {printable(line.rstrip())}", "dim"),))

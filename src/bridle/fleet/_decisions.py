@@ -7,28 +7,21 @@ cancelled while it waits for that.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 from uuid import UUID, uuid5
 
 import msgspec
 from msgspec import Struct, structs
 
-from bridle._engine.incoming.callback_contexts import convert_update
 from bridle.approvals import PendingApproval
 from bridle.messages import JsonObject
 from bridle.outcomes import OutcomeReason
-from bridle.permissions import Allow, AllowAll, AllowOnce, Answers, Deny, Edit, PermissionResult
-from bridle.sessions._journal import (
-    JournalEntry,
-    OutcomeEntry,
-    PromptEntry,
-    StoredOutcome,
-    UnknownEntry,
-)
-from bridle.sessions._recovery import UNFINISHED
+
+if TYPE_CHECKING:
+    from bridle._spi import StoredOutcome
 
 PING = 0.3
 """Seconds between two requests with which a worker checks that it still holds its lock."""
@@ -143,16 +136,9 @@ class Segment(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return segment_id(self.run_id, self.number)
 
 
-class SegmentResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of a workflow."""
-
-    outcome: StoredOutcome
-
-
 # Built here, before threads use them: msgspec crashes the process if one thread decodes a class
 # while another one builds its decoder.
 decode_segment = msgspec.json.Decoder(Segment).decode
-decode_result = msgspec.json.Decoder(SegmentResult).decode
 
 
 _HEAD = 1000
@@ -232,104 +218,15 @@ def state_of(outcome: StoredOutcome) -> RunStatus:
     return RunStatus.FAILED
 
 
-# ---------------------------------------------------------------- what a worker does
-
-
-class Ended(Struct, frozen=True):
-    """The journal has the outcome of the segment. No CLI is started."""
-
-    outcome: StoredOutcome
-
-
-class Recover(Struct, frozen=True):
-    """The prompt or the decision was journaled: recover the session."""
-
-
-class Start(Struct, frozen=True):
-    """Nothing was done yet: send the prompt."""
-
-
-class Decide(Struct, frozen=True):
-    """Apply the decision about the tool call that waits."""
-
-
-Action: TypeAlias = Ended | Recover | Start | Decide
-
-
-def next_action(segment: Segment, journal: Iterable[JournalEntry | UnknownEntry]) -> Action:
-    """Return what to do about a segment, by the journal of its session."""
-    wanted = None if segment.pending is None else segment.pending.tool_use_id
-    prompt: str | None = None
-    ended: StoredOutcome | None = None
-    for entry in journal:
-        match entry:
-            case PromptEntry(continues=None, resumes=resumes) if resumes == wanted:
-                # A decision that had no effect is applied again, as another prompt.
-                if wanted is not None or prompt is None:
-                    prompt, ended = entry.prompt_uuid, None
-            case OutcomeEntry(prompt_uuid=uuid) if uuid == prompt:
-                if entry.outcome.reason not in UNFINISHED:
-                    ended = entry.outcome
-            case _:
-                pass
-    if prompt is None:
-        return Start() if wanted is None else Decide()
-    if ended is None:
-        return Recover()
-    return Decide() if still_waits(segment, ended) else Ended(ended)
-
-
-def still_waits(segment: Segment, outcome: StoredOutcome) -> bool:
-    """Return whether the decision of a segment had no effect, so that its call still waits."""
-    return (
-        segment.pending is not None
-        and outcome.pending is not None
-        and outcome.pending.tool_use_id == segment.pending.tool_use_id
-    )
-
-
 def is_undecided(segment: Segment, outcome: StoredOutcome) -> bool:
     """Return whether the worker could not carry out a decision, so that the run is put off.
 
     Its agent may lack the tool, for example. What was decided stays decided.
     """
-    return still_waits(segment, outcome) and state_of(outcome) is RunStatus.FAILED
-
-
-# ---------------------------------------------------------------- decisions as JSON
-
-
-def decision_to_json(decision: object) -> JsonObject:
-    """Return a decision about a tool call as JSON. It has been checked before."""
-    match decision:
-        case Deny():
-            return {"kind": "deny", "reason": str(decision.reason), "stop": decision.interrupt}
-        case Edit():
-            return {"kind": "edit", "input": dict(decision.new_input)}
-        case Answers():
-            return {"kind": "answers", "answers": dict(decision.answers)}
-        case AllowAll():
-            return {"kind": "allow_all"}
-        case Allow() | AllowOnce():
-            updates = decision.updated_permissions if isinstance(decision, Allow) else ()
-            return {"kind": "allow", "updates": [one.raw for one in updates]}
-        case _:
-            raise TypeError(type(decision).__name__)
-
-
-def decision_from_json(stored: Mapping[str, Any]) -> PermissionResult | Answers:
-    """Return a decision that was stored as JSON."""
-    match stored["kind"]:
-        case "deny":
-            return Deny(stored["reason"], interrupt=stored["stop"])
-        case "edit":
-            return Edit(stored["input"])
-        case "answers":
-            return Answers(stored["answers"])
-        case "allow_all":
-            return AllowAll()
-        case _:
-            return Allow(updated_permissions=[convert_update(one) for one in stored["updates"]])
+    call, waiting = segment.pending, outcome.pending
+    if call is None or waiting is None or call.tool_use_id != waiting.tool_use_id:
+        return False
+    return state_of(outcome) is RunStatus.FAILED
 
 
 # ---------------------------------------------------------------- locks of workers

@@ -6,17 +6,14 @@ import asyncio
 import functools
 import inspect
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, cast
 from uuid import uuid4
 
-import msgspec
 from msgspec import structs
 
-from bridle._observe.user_values import as_json
-from bridle._session.session_start import check_prompt
-from bridle._spi import load_driver
+from bridle._spi import SegmentRun, load_driver
 from bridle.agent import Agent, plan_of
 from bridle.content import Content
 from bridle.errors import OptionsError
@@ -38,8 +35,6 @@ from bridle.fleet._waiting import in_thread
 from bridle.fleet._worker import Worker, WorkPlan
 from bridle.options import Retry
 from bridle.sessions import PostgresStore, SessionStore, SqliteStore
-from bridle.sessions._journal import content_of
-from bridle.tools._signatures import dump
 
 _PRIORITIES = range(-1000, 1001)
 _LONGEST_DELAY = 1e10
@@ -202,7 +197,7 @@ class Fleet:
         metadata: Mapping[str, Any] | None,
         start: dict[str, float] | None = None,
     ) -> Segment:
-        check_prompt(prompt)
+        content = SegmentRun.prompt_to_json(prompt)
         _check_texts(key=key, tenant=tenant)
         _check_length(tenant=tenant)
         is_integer = isinstance(cast("object", priority), int) and not isinstance(priority, bool)
@@ -211,17 +206,15 @@ class Fleet:
             raise OptionsError("priority", problem)
         if not isinstance(cast("object", metadata), Mapping | None):
             raise OptionsError("metadata", f"must be a dict, got {type(metadata).__name__}")
-        kept = _stored("metadata", metadata or {})
-        if not isinstance(prompt, str):
-            _stored("prompt", prompt)
+        kept = SegmentRun.metadata_to_json(metadata or {})
         return Segment(
             run_id=str(uuid4()),
             session_id=str(uuid4()),
-            prompt=content_of(prompt),
+            prompt=content,
             key=key,
             tenant=tenant,
             priority=int(priority),
-            metadata=cast("dict[str, Any]", kept),
+            metadata=kept,
             submitted_at=submission_time(),
             start=start,
         )
@@ -485,37 +478,6 @@ _FILTERS: dict[RunStatus | None, list[tuple[str | list[str] | None, dict[str, st
 They are read one after the other. A workflow that changes its status meanwhile only moves on to a
 later one of a list, so that it is found once or twice.
 """
-
-
-_EXACT = (1 << 53) - 1
-"""The largest integer that every JSON reader keeps exactly."""
-
-
-def _stored(option: str, value: object) -> Any:
-    """Return a value as it is read again from the database.
-
-    Raises:
-        OptionsError: JSON would change it, or has no such value.
-    """
-    try:
-        _check_integers(value)
-        return as_json({option: value})[option]
-    except Exception as error:  # also raised by objects of the user
-        problem = f"cannot be stored as JSON: {error!s:.200}"
-        raise OptionsError(option, problem, fix="Use JSON values, and texts for ids.") from None
-
-
-def _check_integers(value: object) -> None:
-    """Check that JSON readers keep all integers of a value."""
-    waiting: list[Any] = [msgspec.to_builtins(value, enc_hook=dump)]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, Mapping):
-            waiting += item.values()
-        elif isinstance(item, list | tuple):
-            waiting += cast("Sequence[Any]", item)
-        elif isinstance(item, int) and abs(item) > _EXACT:
-            raise ValueError(f"many JSON readers change the integer {item!s:.40}")
 
 
 def _check_texts(**options: object) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from errno import EDQUOT, ENOSPC
 from typing import Any
 
-from bridle.sessions._stores.sqlite import create_file, identity_of
+from bridle._spi import SqliteFile
 
 _LIMITS = {
     "connect_timeout": "5",
@@ -79,22 +79,20 @@ class DatabaseDeleted(Exception):
 
 
 class DatabaseFile:
-    """The file of an SQLite database, which must stay the same. Does nothing for other databases.
-
-    A connection keeps a file that was deleted, and goes on writing to it.
-    """
+    """The file of an SQLite database, which must stay the same. Other databases have none."""
 
     def __init__(self, url: str) -> None:
-        self._path = url.removeprefix(_SQLITE) if url.startswith("sqlite") else None
-        self._identity: tuple[int, int] | None = None
+        self._file = SqliteFile(url.removeprefix(_SQLITE)) if url.startswith("sqlite") else None
 
     def remember(self) -> None:
         """Take the file that is there now."""
-        self._identity = None if self._path is None else identity_of(self._path)
+        if self._file is not None:
+            self._file.remember()
 
     def forget(self) -> None:
         """Begin with a new file if there is none."""
-        self._identity = None
+        if self._file is not None:
+            self._file.forget()
 
     def is_replaced(self) -> bool:
         """Return whether there is another file than before.
@@ -102,12 +100,12 @@ class DatabaseFile:
         Raises:
             DatabaseDeleted: there is none.
         """
-        if self._path is None or self._identity is None:
-            return False
-        now = identity_of(self._path)
-        if now is None:
-            raise DatabaseDeleted(f"the database file was deleted ({self._path})")
-        return now != self._identity
+        try:
+            file = self._file
+            return file is not None and file.is_known and file.is_replaced()
+        except FileNotFoundError as error:
+            what = f"the database file was deleted ({error.filename})"
+            raise DatabaseDeleted(what) from None
 
     def check(self) -> None:
         """Check that the file is still there.
@@ -115,8 +113,8 @@ class DatabaseFile:
         Raises:
             DatabaseDeleted: it was deleted, also if there is another one now.
         """
-        if self.is_replaced():
-            raise DatabaseDeleted(f"the database file was replaced ({self._path})")
+        if self.is_replaced() and self._file is not None:
+            raise DatabaseDeleted(f"the database file was replaced ({self._file.path})")
 
     def watch(self, engine: Any) -> None:
         """Keep an engine of SQLAlchemy from creating the file again when it connects."""
@@ -209,7 +207,7 @@ def migrating(url: str) -> Generator[None]:
             yield
         return
     path = url.removeprefix(_SQLITE)
-    create_file(path)
+    SqliteFile(path).create()
     descriptor = os.open(f"{path}-fleet.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

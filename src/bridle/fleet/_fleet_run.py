@@ -12,14 +12,13 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from bridle._spi import OutputType
-from bridle.approvals import PendingApproval, check_pending
+from bridle._spi import OutputType, SegmentRun, StoredMessages
+from bridle.approvals import PendingApproval
 from bridle.errors import SessionNotFoundError, StoreError, UsageError
 from bridle.fleet._costs import noted_cost
 from bridle.fleet._decisions import (
     RunStatus,
     Segment,
-    decision_to_json,
     segment_id,
     state_of,
 )
@@ -31,11 +30,7 @@ from bridle.fleet._waiting import in_thread
 from bridle.messages import JsonObject, Message
 from bridle.outcomes import Outcome, OutcomeReason
 from bridle.permissions import Answers, PermissionResult
-from bridle.sessions import RangeStore, SessionKey, read_messages
-from bridle.sessions._journal import restore_outcome
-from bridle.sessions._transcripts.files import log_damaged
-from bridle.sessions._transcripts.new_messages import NewMessages
-from bridle.sessions._waiting_calls import check_waiting, decision_about
+from bridle.sessions import read_messages
 
 _POLL = 0.5
 """Seconds between two looks at a run."""
@@ -253,7 +248,7 @@ class Run:
             UsageError: the fleet has no such run.
             StoreError: the database failed.
         """
-        watch, messages = _Watch(self._queue, self.id), _Messages(self._store)
+        watch, messages = _Watch(self._queue, self.id), StoredMessages(self._store)
         last: RunChanged | None = None
         while True:
             row = await watch.look()
@@ -314,15 +309,13 @@ class Run:
         if row.segment is None or status_of(row) is not RunStatus.WAITING or waiting is None:
             what = f"The run {self.id} does not wait for a decision: it is {status_of(row)}."
             raise UsageError(what, fix="Call run.status() first.")
-        if pending is not None:
-            check_waiting(check_pending(pending), waiting)
-        decision_about(waiting, decision)
+        stored = SegmentRun.decision_to_json(waiting, decision, pending)
         own = str(uuid4())
         await self._add_next(
             row,
             "decide",
             pending=waiting,
-            decision=decision_to_json(decision),
+            decision=stored,
             decision_id=own,
         )
         found, _ = await self._rows(row.segment.number + 1)
@@ -365,7 +358,7 @@ class Run:
             detail = _why_stopped(row)
             session_id = None if row.segment is None else row.segment.session_id
             return Outcome(reason=OutcomeReason.STOPPED, detail=detail, session_id=session_id)
-        outcome = restore_outcome(stored)
+        outcome = stored.restored()
         if self._output_type is not None:
             outcome = OutputType(self._output_type).convert_stored(outcome)
         return outcome
@@ -425,30 +418,6 @@ class _Watch:
         return self._row
 
 
-class _Messages:
-    """The messages of the conversation of a run, each once."""
-
-    def __init__(self, store: RangeStore) -> None:
-        self._store = store
-        self._position = 0
-        self._new = NewMessages()
-        self._damaged = 0
-
-    async def read(self, session_id: str) -> list[Message]:
-        """Return the messages that were added since the last call."""
-        while True:
-            key = SessionKey(session_id)
-            part, position = await self._store.load_after(key, self._position, _PART)
-            if not part:
-                break
-            await asyncio.to_thread(self._new.add, part)
-            self._position = position
-        damaged, self._damaged = self._new.damaged - self._damaged, self._new.damaged
-        if damaged:
-            log_damaged(session_id, damaged)
-        return await asyncio.to_thread(self._new.take)
-
-
 def _why_stopped(row: Row) -> str:
     """Return why a run has ended without an outcome of its own."""
     if status_of(row) is RunStatus.CANCELLED:
@@ -462,9 +431,6 @@ def _has_outcome(row: Row) -> bool:
     """Return whether a segment has the outcome of the run. A tool call that waits is none."""
     return row.result is not None and state_of(row.result.outcome) is not RunStatus.WAITING
 
-
-_PART = 4 << 20
-"""How many bytes of a conversation are read at a time."""
 
 _STEP = 4
 """How many segments are read at a time."""

@@ -11,20 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import structs
 
-from bridle._session.run_many import failed_outcome
-from bridle._spi import AgentPlan, OneTurn
-from bridle.errors import (
-    BridleError,
-    OptionsError,
-    SessionNotFoundError,
-    StoreError,
-    UsageError,
-)
+from bridle._spi import AgentPlan, OneTurn, StoredOutcome
+from bridle.errors import BridleError, OptionsError, StoreError
 from bridle.fleet._costs import COST_UNKNOWN, noted_cost
 from bridle.fleet._decisions import Crashes, Segment, is_undecided
 from bridle.fleet._queue.claims import crashes_of
 from bridle.fleet._waiting import in_thread
-from bridle.sessions._journal import StoredOutcome, store_outcome
 
 if TYPE_CHECKING:
     from bridle.fleet._queue.dbos_queue import Queue
@@ -219,17 +211,4 @@ async def prepared(plan: AgentPlan, prepare: Prepare | None, segment: Segment) -
         raise OptionsError(PREPARE, problem) from None
     if not await in_thread(os.path.isdir, path):
         raise OptionsError(PREPARE, f"has returned a directory that does not exist: {path}")
-    options = structs.replace(plan.options, cli=plan.options.cli.replace(cwd=path))
-    return structs.replace(plan, options=options)
-
-
-def failed_to_start(segment: Segment, error: BridleError) -> StoredOutcome:
-    """Return the outcome of a segment that did not start.
-
-    It has the call of a decision that still waits: another worker may carry the decision out.
-    """
-    outcome = store_outcome(failed_outcome(error))
-    field = error.field if isinstance(error, OptionsError) else ""
-    if isinstance(error, UsageError | SessionNotFoundError) or field in ("pending", "decision"):
-        return outcome
-    return structs.replace(outcome, pending=segment.pending)
+    return plan.in_directory(path)

@@ -18,14 +18,14 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
 
-from bridle._records.session_store import JOURNAL
-from bridle._spi import AgentPlan, OneTurn
+from bridle._spi import AgentPlan, SegmentRun, StoredOutcome
 from bridle.errors import (
     BridleError,
     ControlError,
@@ -41,32 +41,23 @@ from bridle.fleet._decisions import (
     LOOK,
     ORPHANED,
     STALL,
-    Ended,
-    Recover,
     RunStatus,
     SeenFor,
     Segment,
-    SegmentResult,
-    Start,
-    decision_from_json,
     decode_segment,
     ids_of_key,
-    next_action,
     state_of,
-    still_waits,
 )
-from bridle.fleet._jobs import PREPARE, Job, Prepare, failed_to_start, prepared
+from bridle.fleet._jobs import PREPARE, Job, Prepare, prepared
 from bridle.fleet._locks import LockLost, WorkerLock
 from bridle.fleet._queue.claims import submission_time
 from bridle.fleet._queue.dbos_queue import Queue
 from bridle.fleet._queue.executor import Executor
+from bridle.fleet._queue.rows import SegmentResult
 from bridle.fleet._store import FleetStore
 from bridle.fleet._waiting import finish, first, in_thread, unless
 from bridle.options import Retry
 from bridle.outcomes import OutcomeReason
-from bridle.sessions import SessionKey
-from bridle.sessions._journal import StoredOutcome, decode_entries, store_outcome
-from bridle.sessions._outbox.spool import has_spooled_journal
 
 _T = TypeVar("_T")
 
@@ -555,8 +546,9 @@ class _Term:
         pause = _PAUSE
         while True:
             began = self._loop.time()
+            run = self._segment_run(job)
             try:
-                outcome = await self._attempt(job)
+                outcome = await self._attempt(job, run)
                 self._failed_starts = 0
                 return outcome
             except (StoreError, SessionLoadError, SessionInUseError) as error:
@@ -565,7 +557,7 @@ class _Term:
                     failing_since, pause = now, _PAUSE
                 if now - failing_since > _PATIENCE:
                     if not isinstance(error, SessionInUseError):
-                        return failed_to_start(job.segment, error)
+                        return run.failed(error)
                     # A worker of this machine that is frozen may hold the session. A worker of
                     # another machine can continue the run.
                     reason = f"another program on the machine of {self.name} uses the session"
@@ -578,7 +570,7 @@ class _Term:
                 # An error of `prepare`, or a call that does not wait, concerns one run only.
                 if not isinstance(error, UsageError) and getattr(error, "field", "") != PREPARE:
                     self._failed_starts += 1
-                return failed_to_start(job.segment, error)
+                return run.failed(error)
             if job.is_lost or job.is_cancelled:
                 raise asyncio.CancelledError
             await asyncio.sleep(pause)
@@ -594,48 +586,28 @@ class _Term:
         log.error(text + " Run `bridle doctor` on this machine.", count, pause)
         await asyncio.sleep(pause)
 
-    async def _attempt(self, job: Job) -> StoredOutcome:
-        segment, store = job.segment, self._plan.store
+    def _segment_run(self, job: Job) -> SegmentRun:
+        plan, segment = self._plan, job.segment
+        return SegmentRun(
+            store=plan.store,
+            session_id=segment.session_id,
+            prompt=segment.prompt,
+            pending=segment.pending,
+            decision=segment.decision,
+            make_plan=partial(prepared, plan.plan, plan.prepare, segment),
+            retry=plan.retry,
+            show=job.show,
+        )
+
+    async def _attempt(self, job: Job, run: SegmentRun) -> StoredOutcome:
         if job.crashes.is_hopeless:
             return StoredOutcome(reason=OutcomeReason.STOPPED, detail=job.crashes.text)
-        # First this, because another worker may be sending the file to the store just now.
-        is_spooled = await in_thread(has_spooled_journal, store, segment.session_id)
-        entries = await store.load(SessionKey(segment.session_id, JOURNAL))
-        action = next_action(segment, decode_entries(entries or ()))
-        arguments = AgentPlan.left_to_agent(self._plan.retry)
-        plan: AgentPlan | None = None
-        if is_spooled and not isinstance(action, Ended | Recover):
-            # A worker of this machine has sent the prompt, but could not write this to the store.
-            plan = await prepared(self._plan.plan, self._plan.prepare, segment)
-            recovery = plan.recover(segment.session_id, **arguments)
-            action = next_action(segment, await recovery.journal())
-        if isinstance(action, Ended):
+        step = await run.next_step()
+        if isinstance(step, StoredOutcome):
             job.lost_usd = 0.0  # the outcome has it
-            return action.outcome
-        if isinstance(action, Start) and await self._is_postponed(segment):
+        elif step == "start" and await self._is_postponed(job.segment):
             raise asyncio.CancelledError
-        plan = plan or await prepared(self._plan.plan, self._plan.prepare, segment)
-        if isinstance(action, Recover):
-            recovery = plan.recover(segment.session_id, **arguments)
-            recovery.leave_open()  # this worker may die before the queue has the outcome
-            recovery.show = job.show
-            outcomes = await recovery.outcomes()
-            if not outcomes:
-                detail = "another program has closed the session of the run"
-                return StoredOutcome(reason=OutcomeReason.STOPPED, detail=detail)
-            outcome = store_outcome(outcomes[-1])
-            if not still_waits(segment, outcome):
-                return outcome
-        if segment.pending is None or segment.decision is None:
-            chosen = {"session_id": segment.session_id}
-            turn: OneTurn = plan.run(segment.prompt, chosen, keep_messages=False, **arguments)
-        else:
-            decision = decision_from_json(segment.decision)
-            turn = plan.resume(segment.pending, decision, keep_messages=False, **arguments)
-        turn.leave_open()
-        turn.show = job.show
-        job.show(turn)
-        return store_outcome(await turn.outcome())
+        return await run.outcome(step)
 
     async def _add_scheduled(self, text: str, at: str) -> None:
         """Add the run of a schedule. The time is a part of its key, so that it is added once."""

@@ -120,6 +120,14 @@ class StoredOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_retry: ApiRetry | None = None
     process: ProcessInfo | None = None
 
+    def restored(self) -> Outcome[Any]:
+        """Return the outcome. Its ``output`` has to be converted again."""
+        result = None if self.result is None else decode_line(encode_json(self.result))
+        kept: dict[str, Any] = {name: getattr(self, name) for name in _COPIED}
+        if not isinstance(result, ResultMessage):
+            return Outcome(**kept)
+        return Outcome(**kept, result=result, deferred_tool_use=result.deferred_tool_use)
+
 
 class OutcomeEntry(_Entry, frozen=True, kw_only=True, tag="outcome"):
     """The outcome of a prompt of the program."""
@@ -227,15 +235,6 @@ def store_outcome(outcome: Outcome[Any]) -> StoredOutcome:
     # The text of a validator may hold half of a surrogate pair, which JSON cannot carry.
     kept["detail"], kept["errors"] = utf8(outcome.detail), tuple(map(utf8, outcome.errors))
     return StoredOutcome(**kept, result=result)
-
-
-def restore_outcome(stored: StoredOutcome) -> Outcome[Any]:
-    """Return an outcome of the journal. Its ``output`` has to be converted again."""
-    result = None if stored.result is None else decode_line(encode_json(stored.result))
-    kept: dict[str, Any] = {name: getattr(stored, name) for name in _COPIED}
-    if not isinstance(result, ResultMessage):
-        return Outcome(**kept)
-    return Outcome(**kept, result=result, deferred_tool_use=result.deferred_tool_use)
 
 
 _COPIED = tuple(name for name in StoredOutcome.__struct_fields__ if name != "result")

@@ -28,7 +28,6 @@ from bridle.sessions._journal import (
     ToolResultEntry,
     UnknownEntry,
     end_of_chain,
-    restore_outcome,
 )
 from bridle.sessions._recovery_texts import MAX_CALLS, go_on, notice, send_again
 from bridle.sessions._transcripts.stored_turns import (
@@ -214,7 +213,7 @@ class _Book:
                 self._read_deferral(entry)
                 # Entries may come late: a turn that has ended stays ended.
                 if entry.outcome.reason not in UNFINISHED or self.finished(uuid) is None:
-                    self.prompt(uuid).outcome = restore_outcome(entry.outcome)
+                    self.prompt(uuid).outcome = entry.outcome.restored()
             case ReceivedEntry(prompt_uuid=uuid):
                 self.prompt(uuid).is_received = True
                 self._since_received.clear()

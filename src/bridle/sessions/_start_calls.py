@@ -100,6 +100,11 @@ def naming_session(session_id: str) -> Generator[None]:
         raise named from error
 
 
+async def in_thread(function: Callable[..., _T], *arguments: object) -> _T:
+    """Call a function in a thread. Cancellation ends the wait only."""
+    return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+
+
 async def finish_in_thread(
     function: Callable[[], _T], undo: Callable[[_T], None] | None = None
 ) -> _T:

@@ -31,7 +31,7 @@ from bridle.sessions._outbox.leases import BorrowedLeases, Leases
 from bridle.sessions._outbox.spool import make_spool, spool_name
 from bridle.sessions._outbox.store_writer import StoreWriter
 from bridle.sessions._recovery import begun_calls
-from bridle.sessions._start_calls import StartCalls, naming_session
+from bridle.sessions._start_calls import StartCalls, in_thread, naming_session
 from bridle.sessions._transcripts.files import TranscriptFiles, subagent_files
 from bridle.sessions._transcripts.tail import Addition, TranscriptTail, size_of
 from bridle.sessions._transcripts.transcript import project_name
@@ -204,7 +204,7 @@ class StoreSession:
         listed = await asking.ask("", self._list)
         if listed is not None or self._config is None:
             return listed
-        found = await self._in_thread(TranscriptFiles(self._cwd, self._config).list, 1, 0)
+        found = await in_thread(TranscriptFiles(self._cwd, self._config).list, 1, 0)
         return found[0].session_id if found else None
 
     async def _list(self) -> str | None:
@@ -229,7 +229,7 @@ class StoreSession:
         own = await self._find(session_id)
         if own is None:
             raise SessionNotFoundError(session_id)
-        waiting = await self._in_thread(waiting_in_file, Path(own))
+        waiting = await in_thread(waiting_in_file, Path(own))
         if waiting is not None:  # the CLI would run it again
             refuse_begun(waiting, await self.begun_calls(session_id))
         admit(waiting)
@@ -333,7 +333,7 @@ class StoreSession:
 
     async def _copy(self, tail: TranscriptTail) -> None:
         """Copy what was added to a file."""
-        self._put(tail, await self._in_thread(tail.read))
+        self._put(tail, await in_thread(tail.read))
 
     def _put(self, tail: TranscriptTail, added: Addition) -> None:
         key = self._key_of(tail.path)
@@ -370,11 +370,11 @@ class StoreSession:
         """Return the transcript that the CLI keeps of a session, if there is one."""
         if self._config is None:
             return None
-        path = await self._in_thread(TranscriptFiles(None, self._config).path, session_id)
+        path = await in_thread(TranscriptFiles(None, self._config).path, session_id)
         return None if path is None else str(path)
 
     async def _subagents(self, path: str) -> list[str]:
-        files = await self._in_thread(subagent_files, Path(path))
+        files = await in_thread(subagent_files, Path(path))
         return list(map(str, files.values()))
 
     def _has_main(self, session_id: str) -> bool:
@@ -399,7 +399,7 @@ class StoreSession:
                 await self._find_files()
                 for path, tail in list(self._tails.items()):
                     after = None if self._has_lost_lines else self._last.get(path)
-                    self._put(tail, await self._in_thread(tail.read_after, after))
+                    self._put(tail, await in_thread(tail.read_after, after))
         except OSError as error:
             problem = f"what the CLI saved cannot be read ({describe_error(error)})"
             name = type(self._store).__name__
@@ -455,9 +455,6 @@ class StoreSession:
                     cancelled, deadline = error, 0.0
         if cancelled is not None:
             raise cancelled
-
-    async def _in_thread(self, function: Callable[..., _T], *arguments: Any) -> _T:
-        return await self._loop.run_in_executor(None, function, *arguments)
 
 
 async def _no_journal(timeout: float) -> None:

@@ -12,15 +12,24 @@ from os import PathLike
 from typing import overload
 
 from bridle._records.raw_line import JsonObject
-from bridle._records.session_store import JOURNAL, Entry, SessionKey, SessionStore, StoredSession
+from bridle._records.session_store import (
+    JOURNAL,
+    Entry,
+    RangeStore,
+    SessionKey,
+    SessionStore,
+    StoredSession,
+)
 from bridle.errors import SessionNotFoundError
+from bridle.messages._message import Message
 from bridle.options._checks import is_uuid
 from bridle.sessions._outbox.spool import LeftSpool, damaged_name, left_behind, spool_name
 from bridle.sessions._stores.accept import ranges_of, subkeys_of
 from bridle.sessions._stores.database import DatabaseStore
 from bridle.sessions._transcripts.changes import ForkPlan
 from bridle.sessions._transcripts.empty_sessions import EmptySessions
-from bridle.sessions._transcripts.files import END, iso_time, new_uuids
+from bridle.sessions._transcripts.files import END, iso_time, log_damaged, new_uuids
+from bridle.sessions._transcripts.new_messages import NewMessages
 from bridle.sessions._transcripts.summaries import Ends, SessionInfo, fork_title, summarize
 from bridle.sessions._transcripts.transcript import (
     SUBAGENTS,
@@ -276,3 +285,27 @@ def _summary_of(stored: StoredSession, loaded: Sequence[Entry]) -> SessionInfo |
 
 def _summary_of_ends(stored: StoredSession, ends: Ends) -> SessionInfo | None:
     return summarize(ends, stored.session_id, stored.project, updated_at=stored.updated_at)
+
+
+class StoredMessages:
+    """The messages of a conversation in a store that other programs continue, each once."""
+
+    def __init__(self, store: RangeStore) -> None:
+        self._store = store
+        self._position = 0
+        self._new = NewMessages()
+        self._damaged = 0
+
+    async def read(self, session_id: str) -> list[Message]:
+        """Return the messages that were added since the last call."""
+        while True:
+            key = SessionKey(session_id)
+            part, position = await self._store.load_after(key, self._position, _PART)
+            if not part:
+                break
+            await asyncio.to_thread(self._new.add, part)
+            self._position = position
+        damaged, self._damaged = self._new.damaged - self._damaged, self._new.damaged
+        if damaged:
+            log_damaged(session_id, damaged)
+        return await asyncio.to_thread(self._new.take)

@@ -11,7 +11,6 @@ import contextlib
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 from bridle._engine.delivery.text_stream import TextStream
@@ -264,12 +263,7 @@ class Subscription(Generic[_T]):
     def __enter__(self) -> Subscription[_T]:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -369,12 +363,7 @@ class TurnEvents:
     def __enter__(self) -> TurnEvents:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -442,10 +431,5 @@ class QueryStream:
     def __enter__(self) -> QueryStream:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

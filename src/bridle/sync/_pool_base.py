@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import NoReturn, TypeVar, cast
 
 from msgspec import structs
@@ -35,12 +34,7 @@ class SyncPoolSession:
         session = self._portal.call("pool.session", self._loan.enter, self._leave_soon)
         return cast("blocking.Session", session.shown)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self._portal.is_over:
             self._portal.call("pool.session", self._loan.leave, self._leave_soon)
 

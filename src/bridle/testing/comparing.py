@@ -16,7 +16,6 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from bridle.errors._redaction import MASK
 from bridle.messages import JsonObject
 from bridle.testing._lines.line_redaction import LineRedactor
 from bridle.testing.recording import Entry
@@ -157,8 +156,8 @@ def first_difference(recorded: Any, now: Any, path: str = "") -> tuple[str, str,
     """
     ours: object = recorded
     theirs: object = now
-    if isinstance(recorded, str) and MASK in recorded:
-        pattern = ".*".join(map(re.escape, recorded.split(MASK)))
+    if isinstance(recorded, str) and LineRedactor.MASK in recorded:
+        pattern = ".*".join(map(re.escape, recorded.split(LineRedactor.MASK)))
         text = now if isinstance(now, str) else json.dumps(now)
         is_same = re.fullmatch(pattern, text, re.DOTALL) is not None
         return None if is_same else (path, _shown(recorded), _shown(now))
@@ -350,7 +349,7 @@ class Comparison:
             return None
         # Mask after comparing: a secret of this run may be an ordinary word in the recording.
         found = self._first(recorded, self._masked(written))
-        path, theirs, now = found or ("a secret", MASK, MASK)
+        path, theirs, now = found or ("a secret", LineRedactor.MASK, LineRedactor.MASK)
         if path == "response.behavior":
             return self._differs(recorded, theirs.strip('"'), now.strip('"'))
         return self._differs(recorded, theirs, now, path)

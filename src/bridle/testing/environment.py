@@ -14,7 +14,8 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from bridle._spi import FORBID_REAL_API as FORBID_REAL_API
+FORBID_REAL_API = "BRIDLE_FORBID_REAL_API"
+"""If set to 1, a CLI may use only an API on loopback."""
 
 Login = Literal["api_key", "oauth"]
 

@@ -18,9 +18,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, cast
 from uuid import uuid4
 
+from bridle._spi import StoreMethods
 from bridle.errors import OptionsError
 from bridle.sessions import Entry, SessionKey, SubkeyStore, as_store
-from bridle.sessions._stores.accept import ranges_of, subkeys_of
 from bridle.testing._store_checks.lease_checks import (
     check_append,
     check_append_race,
@@ -104,7 +104,7 @@ async def _unknown(subject: Subject) -> None:
     listed = await subject.listed(None)
     expect(not listed, "list() must not contain a session without entries.")
     expect(
-        list(await subkeys_of(subject.store, key.session_id)) == [],
+        list(await StoreMethods(subject.store).subkeys(key.session_id)) == [],
         "subkeys() of an unknown session must be empty.",
     )
     await subject.store.delete(key)
@@ -202,7 +202,7 @@ async def _large(subject: Subject) -> None:
 
 
 async def _ranges(subject: Subject) -> None:
-    store = ranges_of(subject.store)
+    store = StoreMethods(subject.store).ranges
     if store is None:
         return
     key = subject.key()
@@ -394,7 +394,7 @@ async def _delete(subject: Subject) -> None:
             found is None,
             f"delete() of a session must delete its subkeys: {subkey!r} still has {found}.",
         )
-    found = list(await subkeys_of(subject.store, key.session_id))
+    found = list(await StoreMethods(subject.store).subkeys(key.session_id))
     expect(not found, f"subkeys() of a deleted session must be empty, got {found}.")
     listed = await subject.listed(None)
     expect(key.session_id not in listed, "list() must not contain a deleted session.")

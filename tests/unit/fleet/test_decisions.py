@@ -18,48 +18,24 @@ from bridle.fleet._decisions import (
     LONGEST_BACKOFF,
     RELEASE,
     RELOCK,
-    Action,
     Crashes,
-    Decide,
-    Ended,
     Ledger,
-    Recover,
     RunStatus,
     SeenFor,
     Segment,
-    Start,
     Tenure,
-    decision_from_json,
-    decision_to_json,
     different_settings,
     head_of,
     ids_of_key,
     is_undecided,
     lock_number,
-    next_action,
     seconds_until_affordable,
     segment_id,
     state_of,
-    still_waits,
 )
 from bridle.outcomes import OutcomeReason
-from bridle.permissions import (
-    AddRules,
-    Allow,
-    AllowAll,
-    AllowOnce,
-    Answers,
-    Deny,
-    Edit,
-    PermissionRule,
-)
 from bridle.sessions._journal import (
-    JournalEntry,
-    OutcomeEntry,
-    PromptEntry,
-    ReceivedEntry,
     StoredOutcome,
-    UnknownEntry,
 )
 
 PENDING = PendingApproval(session_id="s", tool_name="Bash", tool_input={}, tool_use_id="t1")
@@ -114,76 +90,6 @@ DECIDED = Segment(
 )
 
 
-def prompt(uuid: str, **fields: Any) -> PromptEntry:
-    return PromptEntry(uuid=f"e{uuid}", at=0.0, prompt_uuid=uuid, content="x", cwd="/", **fields)
-
-
-def ended(uuid: str, reason: OutcomeReason, pending: PendingApproval | None = None) -> OutcomeEntry:
-    outcome = StoredOutcome(reason=reason, pending=pending)
-    return OutcomeEntry(uuid=f"o{uuid}{reason}", at=0.0, prompt_uuid=uuid, outcome=outcome)
-
-
-COMPLETED = ended("p", OutcomeReason.COMPLETED)
-STOPPED = ended("p", OutcomeReason.STOPPED)
-WAITS = ended("p", OutcomeReason.TOOL_DEFERRED, PENDING)
-RECEIVED = ReceivedEntry(uuid="r", at=0.0, prompt_uuid="p")
-
-
-@pytest.mark.parametrize(
-    ("segment", "journal", "action"),
-    [
-        (FIRST, [], Start()),
-        (FIRST, [UnknownEntry({})], Start()),
-        (FIRST, [prompt("p")], Recover()),
-        (FIRST, [prompt("p"), STOPPED], Recover()),
-        (FIRST, [prompt("p"), COMPLETED], Ended(COMPLETED.outcome)),
-        (FIRST, [prompt("p"), COMPLETED, RECEIVED], Ended(COMPLETED.outcome)),
-        (FIRST, [prompt("p"), STOPPED, prompt("q", continues="p")], Recover()),
-        (FIRST, [prompt("p"), WAITS], Ended(WAITS.outcome)),
-        (FIRST, [prompt("p"), COMPLETED, STOPPED], Ended(COMPLETED.outcome)),
-        (FIRST, [prompt("p"), prompt("q"), ended("q", OutcomeReason.COMPLETED)], Recover()),
-        (DECIDED, [prompt("p"), WAITS], Decide()),
-        (DECIDED, [prompt("p"), WAITS, prompt("d", resumes="t1")], Recover()),
-        (
-            DECIDED,
-            [prompt("p"), WAITS, prompt("d", resumes="t1"), ended("d", OutcomeReason.COMPLETED)],
-            Ended(StoredOutcome(reason=OutcomeReason.COMPLETED)),
-        ),
-        (
-            DECIDED,
-            [
-                prompt("p"),
-                WAITS,
-                prompt("d", resumes="t1"),
-                ended("d", WAITS.outcome.reason, PENDING),
-            ],
-            Decide(),
-        ),
-        (
-            DECIDED,
-            [
-                prompt("d", resumes="t1"),
-                ended("d", WAITS.outcome.reason, PENDING),
-                prompt("f", resumes="t1"),
-            ],
-            Recover(),
-        ),
-    ],
-)
-def test_the_journal_decides_what_a_worker_does(
-    segment: Segment, journal: list[JournalEntry | UnknownEntry], action: Action
-) -> None:
-    assert next_action(segment, journal) == action
-
-
-def test_a_decision_without_effect_is_recognised_by_its_call() -> None:
-    other = PendingApproval(session_id="s", tool_name="Bash", tool_input={}, tool_use_id="t2")
-    assert still_waits(DECIDED, WAITS.outcome)
-    assert not still_waits(DECIDED, StoredOutcome(reason=WAITS.outcome.reason, pending=other))
-    assert not still_waits(DECIDED, COMPLETED.outcome)
-    assert not still_waits(FIRST, WAITS.outcome)
-
-
 @pytest.mark.parametrize(
     ("segment", "reason", "pending", "expected"),
     [
@@ -203,9 +109,10 @@ def test_a_decision_without_effect_is_left_to_another_worker(
 
 
 def test_the_status_of_a_run_follows_from_its_outcome() -> None:
-    assert state_of(WAITS.outcome) is RunStatus.WAITING
-    assert state_of(COMPLETED.outcome) is RunStatus.COMPLETED
-    assert state_of(StoredOutcome(reason=WAITS.outcome.reason)) is RunStatus.FAILED
+    waits = StoredOutcome(reason=OutcomeReason.TOOL_DEFERRED, pending=PENDING)
+    assert state_of(waits) is RunStatus.WAITING
+    assert state_of(StoredOutcome(reason=OutcomeReason.COMPLETED)) is RunStatus.COMPLETED
+    assert state_of(StoredOutcome(reason=OutcomeReason.TOOL_DEFERRED)) is RunStatus.FAILED
 
 
 def test_a_key_has_one_run_for_each_tenant_of_each_fleet() -> None:
@@ -263,33 +170,6 @@ def test_the_first_segment_has_the_id_of_its_run() -> None:
 def test_a_run_is_final_when_it_has_ended() -> None:
     final = {one for one in RunStatus if one.is_final}
     assert final == {RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED}
-
-
-@pytest.mark.parametrize(
-    "decision",
-    [
-        Allow(),
-        Allow(updated_permissions=(AddRules((PermissionRule("Bash"),)),)),
-        AllowAll(),
-        Deny("no"),
-        Deny("no", interrupt=True),
-        Edit({"command": "ls"}),
-        Answers({"Which?": ["a", "b"]}),
-    ],
-)
-def test_decisions_survive_as_json(decision: Any) -> None:
-    restored: Any = decision_from_json(decision_to_json(decision))
-    assert type(restored) is type(decision)
-    assert decision_to_json(restored) == decision_to_json(decision)
-
-
-def test_allow_once_is_stored_as_allow() -> None:
-    assert decision_from_json(decision_to_json(AllowOnce())) == Allow(updated_permissions=[])
-
-
-def test_another_value_is_refused_as_a_decision() -> None:
-    with pytest.raises(TypeError):
-        decision_to_json("yes")
 
 
 def test_the_lock_of_a_worker_is_a_signed_number_of_64_bits() -> None:

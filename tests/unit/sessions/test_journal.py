@@ -27,7 +27,6 @@ from bridle.sessions._journal import (
     decode_entries,
     encode_entry,
     last_directory,
-    restore_outcome,
     results_in,
     store_outcome,
 )
@@ -195,7 +194,7 @@ def through_json(outcome: Outcome[Any]) -> Outcome[Any]:
     entry = OutcomeEntry(uuid="1", at=0.0, prompt_uuid="p", outcome=store_outcome(outcome))
     (decoded,) = decode_entries([msgspec.json.decode(msgspec.json.encode(encode_entry(entry)))])
     assert isinstance(decoded, OutcomeEntry)
-    return restore_outcome(decoded.outcome)
+    return decoded.outcome.restored()
 
 
 def test_an_outcome_is_restored_with_everything_but_output_and_messages() -> None:

@@ -39,6 +39,11 @@ _MEMBERS = {
 class UncheckedMessage(dict[str, object]):
     """A whole user message with a uuid. It is sent as it is, with fields that are not known."""
 
+    @classmethod
+    def check(cls, item: object) -> None:
+        """Raise OptionsError if an item of an iterable of prompts cannot be sent."""
+        encode_prompt(cls(cast("Mapping[str, object]", item)) if is_mapping(item) else item, "")
+
 
 END_OF_PROMPT = "End of the message."
 """The last block of a prompt in which an older CLI must interpret nothing."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 from uuid import uuid4
 
+from bridle._callbacks.iterated_prompts import draw
 from bridle._engine.config import EngineConfig
 from bridle._engine.delivery.unread import DeliveryConfig
 from bridle._engine.engine import Engine
@@ -24,7 +24,6 @@ from bridle._runtime.finalizers import when_dropped_before
 from bridle._session.actor import Actor
 from bridle._session.connection.spawning import Spawner
 from bridle._session.deps import with_prompts
-from bridle._session.iterated_prompts import draw
 from bridle._session.one_way.one_way_run import Lines, OneWayRun
 from bridle._session.parts.lock_part import LockPart
 from bridle._session.parts.waiting_part import refuse_waiting
@@ -128,12 +127,7 @@ class QueryStream:
             await self._start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def _start(self) -> Running:

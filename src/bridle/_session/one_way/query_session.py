@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 from typing import Any
 
+from bridle._callbacks.iterated_prompts import draw
 from bridle._engine.outgoing.prompts import encode_prompt, prompts_at_hand
 from bridle._runtime.stored_errors import to_raise
 from bridle._session.actor import Actor
 from bridle._session.connection.connection import Connection
 from bridle._session.connection.session_plan import SessionPlan
-from bridle._session.iterated_prompts import draw
 from bridle._session.readers.queues import Closed
 from bridle._session.session import InnerSession
 from bridle._session.turn import Turn

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from bridle._engine.delivery.text_stream import TextStream
@@ -65,12 +64,7 @@ class Subscription(Generic[_T]):
     async def __aenter__(self) -> Subscription[_T]:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
 
@@ -152,10 +146,5 @@ class TurnEvents:
     async def __aenter__(self) -> TurnEvents:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()

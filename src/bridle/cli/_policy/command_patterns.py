@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TypeAlias
 
-from bridle.approvals._shell_words import Piece, Wild, literal_words, pattern_words
+from bridle._spi import ShellCommand
 from bridle.cli._policy.path_patterns import PathPattern, Place
-from bridle.cli._policy.shell_parser import loose_reading
 from bridle.cli._policy.url_patterns import UrlPattern, is_url
 from bridle.cli._policy.wildcards import compiled, has_wildcard
 
@@ -20,6 +20,9 @@ from bridle.cli._policy.wildcards import compiled, has_wildcard
 def _named(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
+
+_Piece: TypeAlias = tuple[str, bool]
+"""A part of a word, and whether it is a wildcard."""
 
 READERS = _named(
     "basename cat cksum cmp comm cut diff dirname du echo egrep fgrep grep head ls md5sum nl od "
@@ -64,7 +67,7 @@ class CommandPattern:
 
     def allows(self, command: str, cwd: str | None) -> bool:
         """Return whether a command is one simple command whose literal words match."""
-        words = literal_words(command)
+        words = ShellCommand(command).words()
         if words is None:
             return False
         fixed = self._words[:-1] if self._open else self._words
@@ -77,7 +80,7 @@ class CommandPattern:
 
     def concerns(self, command: str) -> bool | None:
         """Return whether a command line may run a matching command; None if that is unclear."""
-        reading = loose_reading(command)
+        reading = ShellCommand(command).reading()
         readings = (command, " ".join(command.split()), *reading.commands)
         if any(one.fullmatch(text) for one in self._wide for text in readings):
             return True
@@ -92,10 +95,10 @@ def _loose(pattern: str) -> re.Pattern[str]:
 class _WordPattern:
     """One word of a pattern in a rule that allows."""
 
-    def __init__(self, pieces: Sequence[Piece], place: Place, *, is_rest: bool) -> None:
+    def __init__(self, pieces: Sequence[_Piece], place: Place, *, is_rest: bool) -> None:
         self.is_rest = is_rest
         self._literal = None
-        if all(isinstance(piece, str) for piece in pieces):
+        if not _has_wild(pieces):
             self._literal = _text(pieces)
             return
         text = _text(pieces)
@@ -127,8 +130,8 @@ class _WordPattern:
         return all(self._below.allows(part, cwd) for part in parts if part)
 
 
-def _text(pieces: Sequence[Piece]) -> str:
-    return "".join(piece.sign if isinstance(piece, Wild) else piece for piece in pieces)
+def _text(pieces: Sequence[_Piece]) -> str:
+    return "".join(text for text, _ in pieces)
 
 
 def _option(text: str) -> str:
@@ -143,7 +146,7 @@ def _checked(pattern: str, place: Place) -> list[_WordPattern]:
     """Check a pattern of a rule that allows, and return its words."""
     if pattern.strip() == "*":
         raise ValueError("'*' matches every command: leave input.command out to allow them all")
-    words = pattern_words(pattern)
+    words = ShellCommand(pattern).pattern_words()
     if words is None:
         raise ValueError(
             f"{pattern!r} is not one simple command with literal words: a rule that allows may "
@@ -152,18 +155,18 @@ def _checked(pattern: str, place: Place) -> list[_WordPattern]:
     if _has_wild(words[0]):
         raise ValueError(f"{pattern!r} has a wildcard in its first word: name the program")
     for word in words:
-        quoted = (isinstance(piece, str) and has_wildcard(piece) for piece in word)
+        quoted = (not is_wild and has_wildcard(text) for text, is_wild in word)
         if _has_wild(word) and any(quoted):
             raise ValueError(f"{pattern!r} has a wildcard and a quoted * or ? in one word")
     _check_program(pattern, words)
     last = len(words) - 1
     return [
-        _WordPattern(word, place, is_rest=number == last and word == [Wild("*")])
+        _WordPattern(word, place, is_rest=number == last and word == [("*", True)])
         for number, word in enumerate(words)
     ]
 
 
-def _check_program(pattern: str, words: Sequence[Sequence[Piece]]) -> None:
+def _check_program(pattern: str, words: Sequence[Sequence[_Piece]]) -> None:
     """Reject a wildcard unless the program only reads the operands that the wildcard matches."""
     wild = [number for number, word in enumerate(words) if _has_wild(word)]
     if not wild:
@@ -196,5 +199,5 @@ def _check_program(pattern: str, words: Sequence[Sequence[Piece]]) -> None:
             )
 
 
-def _has_wild(word: Sequence[Piece]) -> bool:
-    return any(isinstance(piece, Wild) for piece in word)
+def _has_wild(word: Sequence[_Piece]) -> bool:
+    return any(is_wild for _, is_wild in word)

@@ -38,12 +38,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from bridle._spi import names_of
 from bridle.cli._policy.command_patterns import CommandPattern
 from bridle.cli._policy.path_patterns import PathPattern, Place, here
 from bridle.cli._policy.url_patterns import UrlConcern, UrlPattern
 from bridle.cli._policy.wildcards import compiled
 from bridle.errors import OptionsError
-from bridle.tools._cli_tools import CURRENT_NAMES, names_of
 
 Decision = Literal["allow", "deny", "ask"]
 Kind = Literal["command", "path", "url", "text"]
@@ -61,7 +61,7 @@ _TOOLS = (
     *("TaskOutput", "TaskStop", "TaskUpdate", "TodoWrite", "ToolSearch", "WebFetch", "WebSearch"),
     *("Workflow", "Write"),
 )
-_BY_LOWER = {name.lower(): name for name in (*_TOOLS, *CURRENT_NAMES)}
+_BY_LOWER = {name.lower(): name for tool in _TOOLS for name in names_of(tool)}
 _NOT_FILE_PATH: Mapping[str, str] = dict.fromkeys(
     ("path", "file", "filename", "filepath", "filePath"), "file_path"
 )
@@ -159,11 +159,8 @@ class Rule:
         return None if None in answers else True
 
     def _allows(self, tool_name: str, tool_input: Mapping[str, Any], cwd: str | None) -> bool:
-        known = CURRENT_NAMES.get(tool_name, tool_name)
-        is_meant = any(
-            CURRENT_NAMES.get(name, name) == known or _matches(name, tool_name)
-            for name in self._tools
-        )
+        known = names_of(tool_name)
+        is_meant = any(name in known or _matches(name, tool_name) for name in self._tools)
         if not is_meant:
             return False
         if self._members and tool_input.get(_UNSANDBOXED) and not self._names_sandbox:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -106,17 +105,12 @@ class LiveScreen:
         self._start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
         if self._line:
             self._say("\n")
         if self._muted is not None:
-            self._muted.__exit__(kind, error, trace)
+            self._muted.__exit__(None, None, None)
 
     def _start(self) -> None:
         self._live = Live(

@@ -10,8 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from bridle._spi import UserText
 from bridle._spi import actions as act
-from bridle._spi import output_of
 from bridle.cli._timeline.frame_summaries import (
     Json,
     about,
@@ -83,7 +83,7 @@ class Conversation:
                 tool.frames.append(seen.index)
             elif text(block, "type") == "text":
                 words = text(block, "text")
-                output = output_of(words)
+                output = UserText(words).output
                 self._add(seen, "cli", words if output is None else output)
 
     def _assistant(self, seen: Seen) -> None:

@@ -10,7 +10,7 @@ from typing import TypeAlias, cast
 
 import msgspec
 
-from bridle._spi import as_typed
+from bridle._spi import UserText
 from bridle.testing.recording import Direction, Entry
 
 Json: TypeAlias = Mapping[str, object]
@@ -124,7 +124,7 @@ def said(value: object) -> str:
 
 def prompt_of(frame: Json) -> str:
     """Return the prompt of a user message: its text, or a command as it was typed."""
-    return as_typed(said(part(frame, "message").get("content")))
+    return UserText(said(part(frame, "message").get("content"))).as_typed
 
 
 def input_of(values: Json) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bridle._engine.wire.codec import encode_json
-from bridle._spi import is_prompt, seconds_of
+from bridle._spi import UserText, seconds_of
 from bridle.cli._timeline.frame_summaries import prompt_of
 from bridle.cli._timeline.spans import Follower, Lane, Model, Seen, State, Tools
 from bridle.cli._timeline.timeline import Timeline, drawn
@@ -49,7 +49,7 @@ def _entries(messages: list[Message]) -> Iterator[Entry]:
     for now, message in found:
         path = message.agent_path
         line = {**message.raw, **({"parent_tool_use_id": path[-1].id} if path else {})}
-        direction: Direction = "in" if is_prompt(message) else "out"
+        direction: Direction = "in" if UserText.of_prompt(message) else "out"
         yield Entry(now - found[0][0], direction, encode_json(line).decode())
 
 

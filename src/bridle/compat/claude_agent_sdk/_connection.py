@@ -15,14 +15,7 @@ from uuid import uuid4
 
 from bridle import QueryStream
 from bridle import messages as native
-from bridle._spi import (
-    Feed,
-    InnerSession,
-    QuerySession,
-    UncheckedMessage,
-    encode_prompt,
-    stream,
-)
+from bridle._spi import Feed, InnerSession, QuerySession, UncheckedMessage, stream
 from bridle.compat.claude_agent_sdk._errors import (
     CLIConnectionError,
     OptionsRejected,
@@ -224,7 +217,7 @@ class Connection:
                 try:
                     async for one in source:
                         if ends_on_error:
-                            _check_prompt(one)
+                            UncheckedMessage.check(one)
                         yield self._marked(one, session_id)
                 except Exception:
                     if not ends_on_error:
@@ -426,12 +419,6 @@ class Connection:
         if isinstance(error, SpawnError) and place and not os.path.isdir(place):
             return CLIConnectionError(f"Working directory does not exist: {place}")
         return translated(error)
-
-
-def _check_prompt(item: object) -> None:
-    """Raise OptionsError if Bridle cannot send an item of an iterable."""
-    unchecked = cast("Mapping[str, Any]", item)
-    encode_prompt(UncheckedMessage(unchecked) if isinstance(item, Mapping) else item, "")
 
 
 _ending: set[asyncio.Task[None]] = set()

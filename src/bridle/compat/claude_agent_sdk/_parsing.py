@@ -8,6 +8,7 @@ conversation. Messages and content blocks of other types than these are left out
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, TypeAlias, cast
 
 from msgspec import Struct, json
@@ -219,6 +220,14 @@ def _stream_event(raw: Raw) -> Message:
     )
 
 
+_ALIKE = (
+    *("stop_reason", "total_cost_usd", "usage", "result", "structured_output", "errors", "uuid"),
+    *("permission_denials", "api_error_status", "terminal_reason"),
+    *("user_message_uuid", "user_message_uuids"),
+)
+"""The fields of a result that have the name of the key and may be None."""
+
+
 def _result(raw: Raw) -> Message:
     return ResultMessage(
         subtype=raw.get("subtype", ""),
@@ -227,21 +236,10 @@ def _result(raw: Raw) -> Message:
         is_error=raw.get("is_error", False),
         num_turns=raw.get("num_turns", 0),
         session_id=raw.get("session_id", ""),
-        stop_reason=raw.get("stop_reason"),
-        total_cost_usd=raw.get("total_cost_usd"),
-        usage=raw.get("usage"),
-        result=raw.get("result"),
-        structured_output=raw.get("structured_output"),
         model_usage=raw.get("modelUsage"),
-        permission_denials=raw.get("permission_denials"),
         deferred_tool_use=_deferred(raw.get("deferred_tool_use")),
-        errors=raw.get("errors"),
-        api_error_status=raw.get("api_error_status"),
-        uuid=raw.get("uuid"),
-        terminal_reason=raw.get("terminal_reason"),
         origin=_origin(raw),
-        user_message_uuid=raw.get("user_message_uuid"),
-        user_message_uuids=raw.get("user_message_uuids"),
+        **{name: raw.get(name) for name in _ALIKE},
     )
 
 
@@ -285,46 +283,17 @@ def _system(raw: Raw) -> Message:
     return SystemMessage(subtype, raw) if make is None else make(subtype, raw)
 
 
-def _task_started(subtype: str, raw: Raw) -> Message:
-    return TaskStartedMessage(
-        subtype,
-        raw,
-        task_id=raw.get("task_id", ""),
-        description=raw.get("description", ""),
-        uuid=raw.get("uuid", ""),
-        session_id=raw.get("session_id", ""),
-        tool_use_id=raw.get("tool_use_id"),
-        task_type=raw.get("task_type"),
-    )
+def _task(kind: Callable[..., Message], defaults: Raw) -> Callable[[str, Raw], Message]:
+    """Return the function that makes a message about a task, with defaults for missing keys."""
+    members = {"task_id": "", "uuid": "", "session_id": "", "tool_use_id": None, **defaults}
+
+    def make(subtype: str, raw: Raw) -> Message:
+        return kind(subtype, raw, **{name: raw.get(name, copy(it)) for name, it in members.items()})
+
+    return make
 
 
-def _task_progress(subtype: str, raw: Raw) -> Message:
-    return TaskProgressMessage(
-        subtype,
-        raw,
-        task_id=raw.get("task_id", ""),
-        description=raw.get("description", ""),
-        usage=raw.get("usage", {"total_tokens": 0, "tool_uses": 0, "duration_ms": 0}),
-        uuid=raw.get("uuid", ""),
-        session_id=raw.get("session_id", ""),
-        tool_use_id=raw.get("tool_use_id"),
-        last_tool_name=raw.get("last_tool_name"),
-    )
-
-
-def _task_notification(subtype: str, raw: Raw) -> Message:
-    return TaskNotificationMessage(
-        subtype,
-        raw,
-        task_id=raw.get("task_id", ""),
-        status=raw.get("status", "completed"),
-        output_file=raw.get("output_file", ""),
-        summary=raw.get("summary", ""),
-        uuid=raw.get("uuid", ""),
-        session_id=raw.get("session_id", ""),
-        tool_use_id=raw.get("tool_use_id"),
-        usage=raw.get("usage"),
-    )
+_NO_USAGE = {"total_tokens": 0, "tool_uses": 0, "duration_ms": 0}
 
 
 def _task_updated(subtype: str, raw: Raw) -> Message:
@@ -353,9 +322,14 @@ def _hook_event(subtype: str, raw: Raw) -> Message:
 
 
 _BY_SUBTYPE: Mapping[str, Callable[[str, Raw], Message]] = {
-    "task_started": _task_started,
-    "task_progress": _task_progress,
-    "task_notification": _task_notification,
+    "task_started": _task(TaskStartedMessage, {"description": "", "task_type": None}),
+    "task_progress": _task(
+        TaskProgressMessage, {"description": "", "usage": _NO_USAGE, "last_tool_name": None}
+    ),
+    "task_notification": _task(
+        TaskNotificationMessage,
+        {"status": "completed", "output_file": "", "summary": "", "usage": None},
+    ),
     "task_updated": _task_updated,
     "hook_started": _hook_event,
     "hook_response": _hook_event,

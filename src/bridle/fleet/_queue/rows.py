@@ -8,13 +8,24 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from bridle.fleet._decisions import Segment, SegmentResult, decode_result, decode_segment, head_of
+from bridle._spi import StoredOutcome
+from bridle.fleet._decisions import Segment, decode_segment, head_of
 from bridle.fleet._queue.claims import DUE
 
 _HEAD = "head"
 """The attribute with the head of a segment, for lists. See `head_of`."""
 
 _T = TypeVar("_T")
+
+
+class SegmentResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of a workflow."""
+
+    outcome: StoredOutcome
+
+
+# Built here, as `decode_segment` is.
+decode_result = msgspec.json.Decoder(SegmentResult).decode
 
 
 class Row(Struct, frozen=True, kw_only=True):

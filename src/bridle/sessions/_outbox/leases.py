@@ -27,6 +27,7 @@ from bridle._records.session_store import (
 from bridle.errors import SessionInUseError, StoreError
 from bridle.sessions._backlog import APPEND_TIMEOUT, LEASE
 from bridle.sessions._outbox.lease_owners import lease_owners
+from bridle.sessions._start_calls import in_thread
 from bridle.sessions._store_calls import StoreCallCancelled, StoreCallTimeout, call_store
 from bridle.sessions._transcripts.stored_position import StoredPosition
 
@@ -139,7 +140,7 @@ class Leases:
             self._asked.add((session_id, lease.owner))
             is_ours = await ask(self._leasing.acquire, session_id, lease.owner, LEASE)
             if not is_ours:
-                dead = await _in_thread(self._owners.dead, self._store, session_id)
+                dead = await in_thread(self._owners.dead, self._store, session_id)
                 if dead is not None:
                     # Does nothing if another owner has taken the lease in the meantime.
                     await ask(self._leasing.release, session_id, dead)
@@ -313,7 +314,7 @@ class Leases:
             return False
         key = lease.key or SessionKey(session_id)
         stored = await call_store(self._load_timeout, self._store.load, key)
-        return await _in_thread(lease.position.is_passed, list(stored or ()))
+        return await in_thread(lease.position.is_passed, list(stored or ()))
 
     async def _lose(self, session_id: str, lease: _Lease) -> None:
         """Give a lease up for good. Raises SessionInUseError."""
@@ -432,7 +433,7 @@ class Leases:
             released = [one for one, result in pairs if result is None]
             if self._holding:
                 await asyncio.wait(self._holding)
-            await _in_thread(self._drop, released, session_id)
+            await in_thread(self._drop, released, session_id)
 
     def _hold(self, session_id: str, owner: str) -> None:
         """Write on this machine that this process has a lease. Does not wait."""
@@ -484,10 +485,6 @@ async def _result(task: asyncio.Task[None], timeout: float | None) -> None:
         raise StoreCallTimeout("the lease could not be renewed in time")
     if not task.cancelled():
         task.result()
-
-
-async def _in_thread(function: Callable[..., _T], *arguments: object) -> _T:
-    return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
 
 
 class BorrowedLeases:

@@ -15,7 +15,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from bridle._observe.user_values import describe_error
 from bridle._records.session_store import Entry, SessionKey, SessionStore, has_journals
@@ -34,6 +34,7 @@ from bridle.sessions._backlog import (
 from bridle.sessions._outbox.rejected import Appended, SetAside, append_singly
 from bridle.sessions._outbox.spool import Spool, SpoolDamaged
 from bridle.sessions._outbox.storable import Unstorable, split_storable
+from bridle.sessions._start_calls import in_thread
 from bridle.sessions._store_calls import StoreCallCancelled, StoreCallTimeout, call_store
 from bridle.sessions._stores.entries import to_rows
 from bridle.sessions._transcripts.branches import choose_again
@@ -295,7 +296,7 @@ class StoreWriter:
             await asyncio.wait([self._spooling])
         with contextlib.suppress(OSError):  # then the next session sends the batch again
             if batch.place is not None:
-                await self._in_thread(self._spool.mark_done, batch.place)
+                await in_thread(self._spool.mark_done, batch.place)
         await self._remove(batch)
 
     async def _remove(self, batch: Batch) -> None:
@@ -303,7 +304,7 @@ class StoreWriter:
         self._backlog.remove(batch)
         if not self._backlog and self._backlog.is_spooling:
             with contextlib.suppress(OSError):
-                await self._in_thread(self._spool.remove_if_done)
+                await in_thread(self._spool.remove_if_done)
             # Entries that came meanwhile are in the spool.
             self._backlog.is_spooling = bool(self._backlog)
         self._hurries = self._hurries and bool(self._backlog)
@@ -312,7 +313,7 @@ class StoreWriter:
         if batch.entries is not None:
             return batch.entries
         assert batch.place is not None, "the entries are in the spool"
-        return await self._in_thread(self._spool.read, batch.place)
+        return await in_thread(self._spool.read, batch.place)
 
     async def _append(self, key: SessionKey, entries: Sequence[Entry]) -> str:
         """Append entries. Return what went wrong, or ""."""
@@ -345,7 +346,7 @@ class StoreWriter:
             entries = batch.entries
             if entries is None:  # the spool has dropped them
                 return False
-            storable, _, reason = await self._in_thread(split_storable, entries, self._spool.redact)
+            storable, _, reason = await in_thread(split_storable, entries, self._spool.redact)
             if self._spooling is None and batch.entries is entries:
                 break
         if reason:
@@ -397,7 +398,7 @@ class StoreWriter:
     async def _keep_rejected(self, batch: Batch, found: Appended) -> None:
         """Write entries that the store rejects to the spool. Drop them if that fails."""
         try:
-            places = await self._in_thread(
+            places = await in_thread(
                 self._spool.write_rejected, batch.key, found.rejected, batch.after
             )
         except (OSError, StoreError) as error:
@@ -425,10 +426,10 @@ class StoreWriter:
         with contextlib.suppress(OSError):  # then the next session sends them
             entries: list[Entry] = []
             for place in aside.places:
-                entries += await self._in_thread(self._spool.read, place)
+                entries += await in_thread(self._spool.read, place)
             chosen: list[Entry] | None = entries
             if not key.subkey:
-                chosen = await self._in_thread(choose_again, [*aside.later, *taken], entries)
+                chosen = await in_thread(choose_again, [*aside.later, *taken], entries)
             if chosen is None:
                 return
             to_send = set(map(id, chosen))
@@ -445,10 +446,10 @@ class StoreWriter:
                     except Exception:
                         is_all_taken = False
                         continue
-                await self._in_thread(self._spool.mark_done, place)
+                await in_thread(self._spool.mark_done, place)
             if is_all_taken:
                 self._rejects = False
-            await self._in_thread(self._spool.remove_if_done)
+            await in_thread(self._spool.remove_if_done)
 
     async def _failed(self, problem: str) -> None:
         """Wait before the next attempt. Use the spool if the store fails for too long."""
@@ -543,9 +544,6 @@ class StoreWriter:
 
     def _tell(self, what: str) -> None:
         self._warn(SdkWarning(WarningKind.STORE_FAILED, f"{type(self._store).__name__}: {what}"))
-
-    async def _in_thread(self, function: Callable[..., _T], *arguments: Any) -> _T:
-        return await self._loop.run_in_executor(None, function, *arguments)
 
 
 def _entries(count: int) -> str:

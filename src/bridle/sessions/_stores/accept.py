@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import cast
 
-from bridle._records.session_store import RangeStore, SessionStore, SubkeyStore
+from bridle._records.session_store import RangeStore, SessionStore, SubkeyStore, fencing_store
 from bridle.errors import OptionsError
 from bridle.sessions._stores.official import OfficialStore
 
@@ -35,6 +36,15 @@ def as_store(store: object, *, field: str = "store") -> SessionStore:
         if not callable(getattr(store, method, None)):
             raise OptionsError(field, f"needs the method {method!r}, which {name} lacks", fix=fix)
     return cast("SessionStore", store) if is_ours else OfficialStore(store)
+
+
+class StoreMethods:
+    """The optional methods of a store that sessions use."""
+
+    def __init__(self, store: SessionStore) -> None:
+        self.ranges = ranges_of(store)
+        self.fencing = fencing_store(store)
+        self.subkeys = partial(subkeys_of, store)
 
 
 def ranges_of(store: SessionStore) -> RangeStore | None:

@@ -96,31 +96,63 @@ def _check_path(path: str | os.PathLike[str]) -> str:
     return name
 
 
-def create_file(path: str) -> None:
-    """Create an empty file for its owner only. SQLite gives its other files the same rights.
+class SqliteFile:
+    """The file of an SQLite database, which other programs may delete or replace.
 
-    The file is closed before it gets its name: closing a file releases the locks that the process
-    has on it, also those of another store that has just opened it.
+    A connection keeps a file that was deleted, and goes on writing to it.
     """
-    if os.path.exists(path):
-        return
-    descriptor, temporary = tempfile.mkstemp(prefix=".bridle-", dir=os.path.dirname(path))
-    os.close(descriptor)
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        pass  # another process was faster
-    finally:
-        os.unlink(temporary)
 
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._identity: tuple[int, int] | None = None
 
-def identity_of(path: str) -> tuple[int, int] | None:
-    """Return what tells a file from another one with the same path. None if there is none."""
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
+    def create(self) -> None:
+        """Create an empty file for its owner only. SQLite gives its other files the same rights.
+
+        The file is closed before it gets its name: closing a file releases the locks that the
+        process has on it, also those of another store that has just opened it.
+        """
+        if os.path.exists(self.path):
+            return
+        descriptor, temporary = tempfile.mkstemp(prefix=".bridle-", dir=os.path.dirname(self.path))
+        os.close(descriptor)
+        try:
+            os.link(temporary, self.path)
+        except FileExistsError:
+            pass  # another process was faster
+        finally:
+            os.unlink(temporary)
+
+    def remember(self) -> None:
+        """Take the file that is there now."""
+        self._identity = self._found()
+
+    def forget(self) -> None:
+        """Begin with a new file if there is none."""
+        self._identity = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a file was taken."""
+        return self._identity is not None
+
+    def is_replaced(self) -> bool:
+        """Return whether there is another file than the one that was taken.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        found = self._found()
+        if found is None:
+            raise FileNotFoundError(ENOENT, "The database file was deleted", self.path)
+        return found != self._identity
+
+    def _found(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
 
 
 _FIXES = {
@@ -139,7 +171,7 @@ class _Sqlite:
         self._timeout = timeout
         self._connection: Connection | None = None
         # Which file the connection has open.
-        self._identity: tuple[int, int] | None = None
+        self._file = SqliteFile(path)
 
     async def append(self, key: Key, rows: Sequence[Row], lease: Lease | None) -> bool:
         session_id, subkey, project = key
@@ -320,16 +352,14 @@ class _Sqlite:
             raise
 
     def _connect(self) -> Connection:
-        if self._connection is not None and self._identity != (now := identity_of(self._path)):
-            if now is None:
-                # Writing would succeed, to a file that nothing can read any more.
-                raise FileNotFoundError(ENOENT, "The database file was deleted", self._path)
+        # If the file was deleted, writing would succeed, to a file that nothing can read any more.
+        if self._connection is not None and self._file.is_replaced():
             self._connection.close()
             self._connection = None
         if self._connection is None:
             import sqlite3
 
-            create_file(self._path)
+            self._file.create()
             connection = sqlite3.connect(
                 self._path,
                 timeout=self._timeout,
@@ -342,7 +372,7 @@ class _Sqlite:
                 connection.close()
                 raise
             self._connection = connection
-            self._identity = identity_of(self._path)
+            self._file.remember()
         return self._connection
 
     def _prepare(self, connection: Connection) -> None:

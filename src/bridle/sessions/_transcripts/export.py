@@ -13,7 +13,7 @@ from bridle.content import Block, TextBlock, ThinkingBlock, ToolResultBlock, Too
 from bridle.messages import AssistantMessage, CompactBoundaryMessage, UserMessage
 from bridle.messages._message import Message
 from bridle.sessions._transcripts.summaries import SessionInfo
-from bridle.sessions._transcripts.texts import as_typed, is_prompt, output_of
+from bridle.sessions._transcripts.texts import UserText
 from bridle.sessions._transcripts.transcript import Transcript
 
 ExportFormat: TypeAlias = Literal["jsonl", "json", "markdown"]
@@ -93,7 +93,7 @@ def _speaker(message: Message) -> str:
         return "Assistant"
     if any(isinstance(block, ToolResultBlock) for block in _content(message)):
         return ""
-    return "User" if is_prompt(message) or message.agent_path else "Claude Code"
+    return "User" if UserText.of_prompt(message) or message.agent_path else "Claude Code"
 
 
 def _content(message: Message) -> Sequence[Block]:
@@ -107,7 +107,7 @@ def _parts(message: Message, results: _Results) -> Iterator[str]:
     if isinstance(message, CompactBoundaryMessage):
         yield "*The conversation was compacted here.*"
     output = message.raw.get("content")
-    if isinstance(output, str) and output_of(output):
+    if isinstance(output, str) and UserText(output).output:
         yield from _block(TextBlock(output), results)
     for block in _content(message):
         yield from _block(block, results)
@@ -116,11 +116,12 @@ def _parts(message: Message, results: _Results) -> Iterator[str]:
 def _block(block: Block, results: _Results) -> Iterator[str]:
     match block:
         case TextBlock(text=text):
-            output = output_of(text)
+            said = UserText(text)
+            output = said.output
             if output:
                 yield _fenced(output)
             elif output is None and text.strip():
-                yield as_typed(text)
+                yield said.as_typed
         case ThinkingBlock(thinking=text):
             if text.strip():
                 yield "\n".join(f"> {line}".rstrip() for line in text.strip().splitlines())

@@ -11,7 +11,6 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, cast
 
 from bridle._records.raw_line import JsonObject, parse_json
@@ -49,9 +48,7 @@ class Outlines:
     def __enter__(self) -> Outlines:
         return self
 
-    def __exit__(
-        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._open is not None:
             self._open[1].close()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 from bridle.messages import UserMessage
 from bridle.messages._message import Message
 
@@ -19,14 +21,31 @@ _OUTPUT = re.compile(r"\s*<(local-command-\w+)>(.*)</\1>\s*", re.DOTALL)
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def is_prompt(message: Message) -> bool:
-    """Return whether a message is a prompt of the user."""
-    if not isinstance(message, UserMessage) or message.is_synthetic or message.agent_path:
-        return False
-    content = message.content
-    if not isinstance(content, str) and any(block.type == "tool_result" for block in content):
-        return False
-    return is_prompt_text(message.text)
+class UserText(Struct, frozen=True):
+    """A text in a user message."""
+
+    text: str
+
+    @classmethod
+    def of_prompt(cls, message: Message) -> UserText | None:
+        """Return the text of a message. None if the message is not a prompt of the user."""
+        if not isinstance(message, UserMessage) or message.is_synthetic or message.agent_path:
+            return None
+        content = message.content
+        if not isinstance(content, str) and any(block.type == "tool_result" for block in content):
+            return None
+        return cls(message.text) if is_prompt_text(message.text) else None
+
+    @property
+    def as_typed(self) -> str:
+        """The prompt as the user typed it."""
+        return " ".join(command_of(self.text) or (self.text,)).strip()
+
+    @property
+    def output(self) -> str | None:
+        """What a command of the CLI printed. None if the text is something else."""
+        found = _OUTPUT.fullmatch(self.text)
+        return None if found is None else _STYLE.sub("", found[2]).strip()
 
 
 def is_prompt_text(text: str) -> bool:
@@ -43,17 +62,6 @@ def command_of(text: str) -> tuple[str, str] | None:
     if not name or not text.lstrip().startswith("<command-"):
         return None
     return name, _between(text, "<command-args>", "</command-args>")
-
-
-def as_typed(text: str) -> str:
-    """Return a prompt as the user typed it."""
-    return " ".join(command_of(text) or (text,)).strip()
-
-
-def output_of(text: str) -> str | None:
-    """Return what a command of the CLI printed. None if the text is something else."""
-    found = _OUTPUT.fullmatch(text)
-    return None if found is None else _STYLE.sub("", found[2]).strip()
 
 
 def _between(text: str, start: str, end: str) -> str:

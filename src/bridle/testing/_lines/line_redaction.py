@@ -32,6 +32,9 @@ _LONGEST = 1 << 16
 class LineRedactor:
     """Masks secrets in the lines of one session. Pass the lines in order."""
 
+    #: What takes the place of a secret.
+    MASK = MASK
+
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._all = Redactor(secrets)
         # Checks the whole line first. Its strings are searched only if it has a known value.

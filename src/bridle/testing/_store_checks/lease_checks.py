@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any, cast
 
-from bridle._records.session_store import fencing_store
+from bridle._spi import StoreMethods
 from bridle.sessions import LeasingStore, SessionKey
 from bridle.testing._store_checks.store_subject import Broken, Subject, entries, expect
 
@@ -75,7 +75,7 @@ async def check_race(subject: Subject) -> None:
 
 
 async def check_append(subject: Subject) -> None:
-    store = fencing_store(subject.store)
+    store = StoreMethods(subject.store).fencing
     if store is None:
         return
     leases = cast("LeasingStore", store)
@@ -127,7 +127,7 @@ async def check_append(subject: Subject) -> None:
 
 
 async def check_append_race(subject: Subject) -> None:
-    store = fencing_store(subject.store)
+    store = StoreMethods(subject.store).fencing
     if store is None:
         return
     leases = cast("LeasingStore", store)

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from tests.support.stored import assistant, result, user
 
-from bridle.sessions._transcripts.texts import as_typed, command_of, is_prompt, output_of
+from bridle.sessions._transcripts.texts import UserText, command_of
 from bridle.sessions._transcripts.transcript import entry_of_line
 
 
 def is_shown_as_prompt(members: dict[str, Any]) -> bool:
     message = entry_of_line(json.dumps(members).encode()).message
     assert message is not None
-    return is_prompt(message)
+    return UserText.of_prompt(message) is not None
 
 
 def test_a_prompt_is_what_the_user_wrote() -> None:
@@ -50,11 +50,11 @@ def test_a_command_is_read_from_what_the_cli_writes(
 ) -> None:
     assert command_of(text) == command
     typed = text.strip() if command is None else " ".join(command).strip()
-    assert as_typed(text) == typed
+    assert UserText(text).as_typed == typed
 
 
 def test_what_a_command_printed_is_read_without_styles() -> None:
     text = "\n<local-command-stdout>\x1b[1mone\x1b[22m\ntwo</local-command-stdout>"
-    assert output_of(text) == "one\ntwo"
-    assert output_of("<local-command-stdout></local-command-stdout>") == ""
-    assert output_of(f"What is {text}?") is None
+    assert UserText(text).output == "one\ntwo"
+    assert UserText("<local-command-stdout></local-command-stdout>").output == ""
+    assert UserText(f"What is {text}?").output is None

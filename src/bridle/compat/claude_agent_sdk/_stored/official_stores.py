@@ -23,7 +23,6 @@ from bridle.compat.claude_agent_sdk._types.session_types import (
 )
 from bridle.sessions import Entry, OfficialStore
 from bridle.sessions import SessionKey as NativeKey
-from bridle.sessions._stores.locations import class_and_location
 
 _OPTIONAL = ("list_sessions", "list_session_summaries", "delete", "list_subkeys")
 _ATTEMPTS = 3
@@ -55,9 +54,9 @@ class AdaptedStore(OfficialStore):
     has_journals = False
 
     def __init__(self, store: SessionStore, bridge: Bridge) -> None:
-        location = class_and_location(store)
-        super().__init__(_Bridged(store, bridge), location=location)
-        self.location = location
+        super().__init__(store)  # its location is that of the store of the program
+        self._store = _Bridged(store, bridge)
+        self._name = type(self._store).__name__
         #: What the program has to be told about entries that the store does not take.
         self.problems: deque[MirrorErrorMessage] = deque()
         #: Set while the store fails.

@@ -1,17 +1,23 @@
-"""Parse shell commands loosely, for rules that ask: find every program that a line may start.
-
-`bridle.approvals._shell_words` has the strict parser, for rules that allow.
-"""
+"""Read shell commands for a policy: strictly for rules that allow, loosely for rules that ask."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 import msgspec
 
-from bridle.approvals._shell_words import INTERPRETERS, OPAQUE, RESERVED, SHELLS, family, named
+from bridle.approvals._shell_words import (
+    INTERPRETERS,
+    OPAQUE,
+    RESERVED,
+    SHELLS,
+    Piece,
+    family,
+    literal_words,
+    named,
+    pattern_words,
+)
 
 _RUNNERS = named(
     ". bash builtin busybox chroot command csh dash doas env eval exec fish flock ionice ksh nice "
@@ -53,36 +59,56 @@ class Reading(msgspec.Struct, frozen=True):
     is_complete: bool
 
 
-def loose_reading(command: str) -> Reading:
-    """Return every command that a command line may run.
+class ShellCommand:
+    """A shell command, or a pattern for some."""
 
-    Quotes and backslashes are removed first, so text inside quotes also counts as commands.
-    """
-    joined = command.replace("\\\r\n", "").replace("\\\n", "")
-    is_complete = "$" not in joined and "`" not in joined
-    found: dict[str, None] = {}
-    for part in _SPLIT.split(joined):
-        words = re.sub(r"[\\'\"]", "", part).split()
-        if not words:
-            continue
-        start, runs_next = _program_of(words)
-        starts = {0, start}
-        if runs_next:  # options may take values, so the program may be any of the next words
-            starts |= set(range(start, min(len(words), start + _LOOKED_AT)))
-            is_complete = is_complete and len(words) - start <= _LOOKED_AT
-        found_by_find = [i + 1 for i, word in enumerate(words) if word in _RUNS_NEXT]
-        starts |= set(found_by_find[:_LOOKED_AT])
-        for first in sorted(start for start in starts if start < len(words)):
-            rest = words[first + 1 :]
-            found[" ".join([words[first], *rest])] = None
-            found[" ".join([words[first].rpartition("/")[2], *rest])] = None
-        if start < len(words) and _PLAIN_PROGRAM.fullmatch(words[start]) is None:
-            is_complete = False
-        if runs_next and words[-1].rpartition("/")[2] in _PREFIXES:
-            is_complete = False  # the command may come through a pipe
-        programs = [words[first] for first in starts if first < len(words)]
-        is_complete = is_complete and not _hides_commands(words, [*words[:start], *programs])
-    return Reading(tuple(found), tuple(_all_words(joined)), is_complete)
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def words(self) -> tuple[str, ...] | None:
+        """Return the words as the program would get them.
+
+        Returns None if the command is not one simple command with literal words.
+        """
+        return literal_words(self._text)
+
+    def pattern_words(self) -> list[list[Piece]] | None:
+        """Return the words of a pattern, in which an unquoted ``*`` or ``?`` is a wildcard.
+
+        Returns None if the pattern is not one simple command with literal words and wildcards.
+        """
+        return pattern_words(self._text)
+
+    def reading(self) -> Reading:
+        """Return every command that the text may run.
+
+        Quotes and backslashes are removed first, so text inside quotes also counts as commands.
+        """
+        joined = self._text.replace("\\\r\n", "").replace("\\\n", "")
+        is_complete = "$" not in joined and "`" not in joined
+        found: dict[str, None] = {}
+        for part in _SPLIT.split(joined):
+            words = re.sub(r"[\\'\"]", "", part).split()
+            if not words:
+                continue
+            start, runs_next = _program_of(words)
+            starts = {0, start}
+            if runs_next:  # options may take values, so the program may be any of the next words
+                starts |= set(range(start, min(len(words), start + _LOOKED_AT)))
+                is_complete = is_complete and len(words) - start <= _LOOKED_AT
+            found_by_find = [i + 1 for i, word in enumerate(words) if word in _RUNS_NEXT]
+            starts |= set(found_by_find[:_LOOKED_AT])
+            for first in sorted(start for start in starts if start < len(words)):
+                rest = words[first + 1 :]
+                found[" ".join([words[first], *rest])] = None
+                found[" ".join([words[first].rpartition("/")[2], *rest])] = None
+            if start < len(words) and _PLAIN_PROGRAM.fullmatch(words[start]) is None:
+                is_complete = False
+            if runs_next and words[-1].rpartition("/")[2] in _PREFIXES:
+                is_complete = False  # the command may come through a pipe
+            programs = [words[first] for first in starts if first < len(words)]
+            is_complete = is_complete and not _hides_commands(words, [*words[:start], *programs])
+        return Reading(tuple(found), tuple(_all_words(joined)), is_complete)
 
 
 def _hides_commands(words: Sequence[str], programs: Sequence[str]) -> bool:
@@ -93,7 +119,7 @@ def _hides_commands(words: Sequence[str], programs: Sequence[str]) -> bool:
     """
     if any(family(word) in OPAQUE for word in programs):
         return True
-    for word, after in pairwise([*words, ""]):
+    for word, after in zip(words, [*words[1:], ""], strict=True):
         name = family(word)
         if name in INTERPRETERS or (name in SHELLS and not _COMMAND_OPTION.fullmatch(after)):
             return True

@@ -23,8 +23,8 @@ async def draw(prompts: Prompts) -> AsyncGenerator[object, None]:
                 yield prompt
     else:
         plain = cast("Iterable[object]", prompts)
-        iterator = await _in_thread(lambda: iter(plain))
-        while (prompt := await _in_thread(lambda: next(iterator, _NO_MORE))) is not _NO_MORE:
+        iterator = await in_thread(lambda: iter(plain))
+        while (prompt := await in_thread(lambda: next(iterator, _NO_MORE))) is not _NO_MORE:
             yield prompt
 
 
@@ -39,8 +39,10 @@ async def _closing(source: AsyncIterable[object]) -> AsyncGenerator[None, None]:
             await close()
 
 
-async def _in_thread(function: Callable[[], _T]) -> _T:
-    """Call a plain function of the program in a thread, without blocking the event loop.
+async def in_thread(function: Callable[[], _T]) -> _T:
+    """Call a plain function in a daemon thread, without blocking the event loop.
+
+    A function that hangs does not keep the program from ending.
 
     Cancellation: ends the wait; the function continues in its thread.
     """
