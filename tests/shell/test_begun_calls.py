@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 from tests.support.limits import SetLimits
-from tests.support.processes import is_alive, run, wait_until
+from tests.support.processes import run, wait_until
 from tests.support.steps import ReplaceSteps
 
 from bridle import (
@@ -202,7 +202,7 @@ async def test_a_call_that_has_run_leaves_no_file(flavour: str, state: Path) -> 
 
 
 async def test_a_call_that_was_not_answered_before_the_cli_died_can_be_approved_again(
-    state: Path, replace_steps: ReplaceSteps
+    state: Path, replace_steps: ReplaceSteps, caplog: pytest.LogCaptureFixture
 ) -> None:
     begin = BegunCall._create
     with FakeCli.auto(transcripts=True, lifetime=60) as cli:
@@ -216,7 +216,7 @@ async def test_a_call_that_was_not_answered_before_the_cli_died_can_be_approved_
             pid = cli.pid
             assert pid is not None
             os.kill(pid, 9)
-            wait_until(lambda: not is_alive(pid))
+            wait_until(lambda: "the session failed" in caplog.text)
 
         replace_steps(begin_call=begin_and_kill)
         outcome = await scene.agent.resume(pending, Allow())
@@ -225,6 +225,27 @@ async def test_a_call_that_was_not_answered_before_the_cli_died_can_be_approved_
         replace_steps(begin_call=begin)
         assert (await scene.agent.resume(pending, Allow())).ok
         assert len(scene.paid) == 2
+
+
+async def test_a_decision_that_was_refused_keeps_the_file_of_the_call(state: Path) -> None:
+    """In a pool, too, which closes the session that was refused."""
+    with FakeCli.auto(transcripts=True, lifetime=60) as cli:
+        scene = Scene(cli, None)
+        asked: list[object] = []
+
+        def defer_once(context: object) -> Defer | None:
+            asked.append(context)
+            return Defer() if len(asked) == 1 else None
+
+        async with scene.agent.replace(on_pre_tool_use=defer_once).pool(size=1) as pool:
+            async with pool.session(key="k") as session:
+                pending = (await (await session.send_user_message(PAY))).pending
+            assert (await pool.resume("k", Allow())).reason is OutcomeReason.CLI_EXITED
+            for _ in range(3):
+                with pytest.raises(CallMayHaveRun):
+                    await pool.resume("k", Allow(), pending=pending)
+        assert len(scene.paid) == 1
+    assert len(files(state)) == 1
 
 
 async def test_a_call_that_a_hook_refuses_has_not_begun(state: Path) -> None:

@@ -181,10 +181,10 @@ class Resumption(OneTurn):
         await super().connect()
 
     async def aclose(self) -> None:
-        """Shut down. A call without a decision still waits, whatever has ended the session."""
+        """Shut down. A call that this session has not decided about still waits."""
         is_undecided = self.connection.engine.awaits_decision
         await super().aclose()
-        if is_undecided and self._begun is not None:
+        if is_undecided and self._begun is not None and self._begun.is_own:
             self._begun.forget()
 
     @property

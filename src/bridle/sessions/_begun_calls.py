@@ -32,6 +32,8 @@ class BegunCall:
         self._path = os.path.join(state_directory(), "approved", name)
         #: True once the CLI has reported a result of the call, so that it does not wait any more.
         self.has_result = False
+        #: True once this object has created the file. Otherwise it is that of another session.
+        self.is_own = False
 
     def refuse(self) -> None:
         """Check that the call has not begun to run.
@@ -52,6 +54,7 @@ class BegunCall:
             StoreError: the file cannot be created, so the call must not run.
         """
         if entry.get("tool_use_id") == self._pending.tool_use_id:
+            self.is_own = True
             try:
                 await asyncio.get_running_loop().run_in_executor(None, self._create)
             except OSError as error:

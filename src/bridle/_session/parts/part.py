@@ -22,6 +22,7 @@ class Part:
     """Something that a session does beside the conversation. Every method does nothing by default.
 
     The session calls the methods in the order in which they are defined here, on its event loop.
+    It calls `input_lost` at any time, or never.
     """
 
     actor: Actor
